@@ -1,0 +1,51 @@
+# `make run` and `make test` work from a fresh clone with Python 3.11 or newer and make.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+# make TORCH=2.11.0 … installs another build of torch than the one in constraints.txt.
+ifdef TORCH
+CONSTRAINTS := $(VENV)/constraints.txt
+else
+CONSTRAINTS := constraints.txt
+endif
+INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint $(CONSTRAINTS)
+
+.PHONY: run test lint types tests bench clean
+
+run: $(VENV)/installed
+	$(BIN)/cavalcade verify tests/data/cage2
+	$(BIN)/cavalcade bench sim --seconds 0.3 --no-start
+	$(BIN)/cavalcade play --red meander --blue react --horizon 30
+
+test: lint types tests
+
+lint: $(VENV)/installed-test
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+
+types: $(VENV)/installed-test
+	$(BIN)/pyright
+
+tests: $(VENV)/installed-test
+	$(BIN)/pytest
+
+bench: $(VENV)/installed
+	$(BIN)/cavalcade bench sim
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/constraints.txt: $(BIN)/python
+	printf 'torch==%s\n' '$(TORCH)' > $@
+
+$(VENV)/installed: pyproject.toml $(CONSTRAINTS) $(BIN)/python
+	$(INSTALL) --editable .
+	touch $@
+
+$(VENV)/installed-test: pyproject.toml $(CONSTRAINTS) $(BIN)/python
+	$(INSTALL) --editable '.[test]'
+	touch $@ $(VENV)/installed
+
+clean:
+	rm -rf $(VENV)

@@ -1,0 +1,50 @@
+"""`cavalcade verify FILE…`: are these recorded episodes of CybORG the same game here?"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import tyro
+
+from cavalcade.cli.waiting import COMPILING, waiting
+from cavalcade.envs.cage2.trace import COMPARED, load_trace, replay
+from cavalcade.errors import TraceError
+
+
+@dataclass(frozen=True)
+class Options:
+    """Replays recorded episodes with their random outcomes forced and compares every field after every step."""
+
+    files: tyro.conf.Positional[tuple[Path, ...]]
+    """Files of recorded episodes (.npz), or folders of them."""
+
+
+def run(options: Options) -> int:
+    """Prints what was compared; 1 at the first difference."""
+    paths = list(_expand(options.files))
+    episodes = steps = 0
+    for path in paths:
+        trace = load_trace(path)
+        with waiting(COMPILING):
+            difference = next(replay(trace), None)
+        if difference:
+            print(f"{difference}\n1 mismatch in {path.name}, after {episodes} equal episodes")
+            return 1
+        episodes += trace.episodes
+        steps += trace.episodes * trace.steps
+        print(f"{path.name}: {trace.episodes} episodes of {trace.steps} steps are equal", flush=True)
+    print(f"\n{len(paths)} files, {episodes:,} episodes, {steps:,} steps, 0 mismatches")
+    print(f"compared after every step, in both observation variants: {', '.join(COMPARED)}")
+    return 0
+
+
+def _expand(given: tuple[Path, ...]):
+    if not given:
+        raise TraceError("no file given; name files of recorded episodes (.npz) or folders of them")
+    for path in given:
+        if path.is_dir():
+            inside = sorted(path.glob("*.npz"))
+            if not inside:
+                raise TraceError(f"{path}: no .npz file in this folder")
+            yield from inside
+        else:
+            yield path

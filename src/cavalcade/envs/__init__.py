@@ -1,0 +1,15 @@
+"""Environments: batches of games behind one contract. They know nothing of learning."""
+
+import gymnasium
+
+CAGE2_ID = "cavalcade/Cage2-v0"
+
+
+def register() -> None:
+    """Makes the environments known to Gymnasium; importing cavalcade does it."""
+    if CAGE2_ID not in gymnasium.registry:
+        gymnasium.register(
+            CAGE2_ID,
+            entry_point="cavalcade.envs.cage2.gym:Cage2Env",
+            vector_entry_point="cavalcade.envs.cage2.gym:Cage2VectorEnv",
+        )

@@ -1,0 +1,74 @@
+"""The loops over environments that Python calls, for CPU threads. Any cut of the batch gives the same games."""
+
+import numba
+import numpy as np
+
+from cavalcade.envs.cage2 import game
+from cavalcade.envs.cage2.rng import environment_key
+from cavalcade.envs.cage2.scenario import NUM_ACTIONS
+from cavalcade.envs.jit import kernel
+
+# Below this many environments per thread, waking a thread costs more than it saves.
+ENVIRONMENTS_PER_THREAD = 256
+
+
+@kernel
+def take_actions(actions, target):
+    """Copies actions as they are checked; returns the first environment whose action is out of range, or −1."""
+    for e in range(actions.size):
+        action = np.int64(actions[e])
+        if action < 0 or action >= NUM_ACTIONS:
+            return e
+        target[e] = action
+    return -1
+
+
+@kernel
+def derive_keys(stream, seeds, indices, keys):
+    """The random key of each environment from its stream, seed and index."""
+    for e in range(keys.size):
+        keys[e] = environment_key(stream, seeds[e], indices[e])
+
+
+@kernel
+def begin(s, environments):
+    """New games in the given environments."""
+    for e in environments:
+        game.begin(s, e)
+
+
+@kernel
+def show(s, p, out, environments):
+    """Outputs of the given environments as after a reset: what Blue sees, no reward, no end."""
+    for e in environments:
+        game.show(s, p, e, out)
+        out.reward[e] = 0
+        for part in range(out.parts.shape[1]):
+            out.parts[e, part] = 0
+        out.terminated[e] = False
+        out.truncated[e] = False
+
+
+@kernel
+def step_range(s, p, actions, out, start, stop):
+    """One step of environments start … stop − 1."""
+    for e in range(start, stop):
+        game.advance(s, p, e, np.int64(actions[e]), out)
+
+
+@kernel(parallel=True)
+def step_threads(s, p, actions, out, threads):
+    """One step of all environments, cut into one range per thread."""
+    n = actions.size
+    for i in numba.prange(threads):
+        step_range(s, p, actions, out, i * n // threads, (i + 1) * n // threads)
+
+
+def step(s, p, actions, out, threads: int) -> None:
+    """One step of all environments, on as many threads as are worth waking."""
+    n = actions.size
+    threads = min(threads, n // ENVIRONMENTS_PER_THREAD)
+    if threads > 1:
+        step_threads(s, p, actions, out, threads)
+    else:
+        step_range(s, p, actions, out, 0, n)

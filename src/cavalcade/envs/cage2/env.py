@@ -1,0 +1,250 @@
+"""CAGE-2 as a batch environment: thousands of games behind the buffers of `envs.contract`."""
+
+from collections.abc import Iterable, Sequence
+from copy import copy
+from typing import Self
+
+import numpy as np
+from gymnasium.spaces import Box, Discrete
+from numpy.typing import ArrayLike, NDArray
+
+from cavalcade.envs.cage2 import cpu, observe
+from cavalcade.envs.cage2.game import Outputs, Params
+from cavalcade.envs.cage2.reward import PARTS
+from cavalcade.envs.cage2.rng import STREAMS
+from cavalcade.envs.cage2.scenario import NUM_ACTIONS, REDS, REVISIONS, VARIANTS
+from cavalcade.envs.cage2.state import GAME_FIELDS, WIDTHS, allocate, check_saved
+from cavalcade.envs.contract import Buffers, Environment, EnvSpec, SavedState, checked_actions
+from cavalcade.envs.jit import all_threads
+from cavalcade.errors import ActionError, ConfigError, StateError, at_least, one_of
+
+DTYPES = ("uint8", "float32")
+
+
+class Cage2(Environment):
+    """A batch of CAGE-2 games, equal to CybORG step for step.
+
+    Args:
+        num_envs: games in the batch (N).
+        red: who attacks: bline, meander, sleep, or mixed (drawn per episode); one for all or one per environment.
+        revision: head, the repository as it stands, or leaderboard-2022, as it was when the leaderboard was made.
+        variant: Blue's table through the official wrapper (challenge) or the workflow-search scripts' (workflow).
+        green: whether Green scans ports; the official evaluation has no Green.
+        horizon: steps per episode; 0 for no end.
+        extras: what follows the 52 values of the table, any of scans, decoys, action, time.
+        dtype: of the observation values, uint8 or float32 (needed for time).
+        seed: of the games; a sequence gives equal shares of the environments a seed each, as for a population.
+        stream: train, evaluate or heldout: games of different streams have nothing in common.
+        first_index: index of the first environment, for a batch that is a part of a larger one.
+        autoreset: begin the next episode in the step that ends one.
+        threads: most CPU threads to use; 0 for all.
+
+    Attributes:
+        state: the true state, readable in place (see `State`); sets of hosts are bits, `host_bits` unpacks them.
+        words: the observation as integers, (N, W): equal rows, equal observations.
+        reward_parts: what hosts held, impact and Restore cost in the latest step, in tenths, (N, 3).
+        final_total: return of the episode that ended in the latest step, in tenths, (N,).
+    """
+
+    def __init__(
+        self,
+        num_envs: int,
+        *,
+        red: str | Sequence[str] = "bline",
+        revision: str = "head",
+        variant: str = "challenge",
+        green: bool = False,
+        horizon: int = 100,
+        extras: Iterable[str] = (),
+        dtype: str = "uint8",
+        seed: int | Sequence[int] = 0,
+        stream: str = "train",
+        first_index: int = 0,
+        autoreset: bool = True,
+        threads: int = 0,
+    ):
+        num_envs = at_least("num_envs", num_envs, 1)
+        self.params = Params(
+            revision=one_of("revision", revision, REVISIONS),
+            variant=one_of("variant", variant, VARIANTS),
+            green=int(green),
+            horizon=at_least("horizon", horizon, 0),
+            autoreset=int(autoreset),
+            extras=_extras_bits(extras),
+        )
+        self._dtype = np.dtype(DTYPES[one_of("dtype", dtype, DTYPES)])
+        if self.params.extras & observe.TIME and (dtype != "float32" or not self.params.horizon):
+            raise ConfigError(
+                f"extras has 'time' with dtype {dtype!r} and horizon {horizon}; it needs float32 and an end"
+            )
+        self.threads = at_least("threads", threads, 0) or all_threads()
+        self._stream = np.uint64(one_of("stream", stream, STREAMS))
+        self._first_index = at_least("first_index", first_index, 0)
+        self._allocate(num_envs)
+        self.state.red_setting[:] = _red_settings(red, num_envs)
+        self._seed(seed)
+
+    @property
+    def words(self) -> NDArray[np.int64]:
+        """The observation as integers, (N, W)."""
+        return self._outputs.words
+
+    @property
+    def reward_parts(self) -> NDArray[np.int16]:
+        """The parts of the latest reward, in tenths, (N, 3): hosts, impact, restore."""
+        return self._outputs.parts
+
+    @property
+    def final_total(self) -> NDArray[np.int32]:
+        """Returns of episodes in tenths, (N,), valid in rows that ended in the latest step."""
+        return self._outputs.final_total
+
+    def reset(self, *, seed: int | Sequence[int] | None = None, indices: ArrayLike | None = None) -> Buffers:
+        """Begins the next episode everywhere or in the given environments; with a seed, that seed's first episode."""
+        rows = self._rows(indices)
+        if seed is not None:
+            if indices is not None:
+                raise ConfigError("reset was given a seed and indices; a seed is for the whole batch, leave one out")
+            self._seed(seed)
+        elif self._begun:
+            self.state.episode[rows] += 1
+        elif indices is not None:
+            raise StateError("the first reset was given indices; it must begin all environments, leave them out")
+        cpu.begin(self.state, rows)
+        self._shown(rows)
+        return self.buffers
+
+    def send(self, actions: ArrayLike) -> None:
+        """Hands over one action per environment; nothing changes if one of them is not allowed."""
+        if not self._begun:
+            raise StateError("step before the first reset; call reset() once")
+        array = checked_actions(actions, self.spec.num_envs)
+        wrong = cpu.take_actions(array, self._actions)
+        if wrong >= 0:
+            raise ActionError(
+                f"action {array[wrong]} of environment {wrong} is out of range; it must be from 0 to {NUM_ACTIONS - 1}"
+            )
+        self._sent = True
+
+    def recv(self) -> Buffers:
+        """Plays the actions sent."""
+        if not self._sent:
+            raise StateError("recv without actions; call send(actions) first")
+        self._sent = False
+        cpu.step(self.state, self.params, self._actions, self._outputs, self.threads)
+        return self.buffers
+
+    def save_state(self, indices: ArrayLike | None = None) -> SavedState:
+        """A copy of the games, by field of `State`, row by environment."""
+        rows = self._rows(indices)
+        return {name: self._by_row(name)[rows].copy() for name in GAME_FIELDS}
+
+    def load_state(self, saved: SavedState, indices: ArrayLike | None = None) -> None:
+        """Puts saved games into all environments or those given; nothing changes if they do not fit."""
+        rows = self._rows(indices)
+        check_saved(saved, len(rows))
+        if indices is not None and not self._begun:
+            raise StateError("load_state with indices before the first reset; call reset() once")
+        for name in GAME_FIELDS:
+            self._by_row(name)[rows] = saved[name]
+        self._shown(rows)
+
+    def clone(self, indices: ArrayLike | None = None) -> Self:
+        """A batch that plays on from these games, apart from this one; equal actions give equal futures."""
+        saved = self.save_state(indices)
+        other = copy(self)
+        other._allocate(len(saved["key"]))
+        other.load_state(saved)
+        return other
+
+    def _allocate(self, num_envs: int) -> None:
+        """State, outputs and spec for a number of environments."""
+        self._everywhere = np.arange(num_envs)
+        self._actions = np.zeros(num_envs, np.int32)
+        self._sent = self._begun = False
+        self.state = allocate(num_envs)
+        self._outputs = _outputs(num_envs, self.params.extras, self._dtype)
+        self.buffers = Buffers(
+            observation=self._outputs.values,
+            reward=self._outputs.reward,
+            terminated=self._outputs.terminated,
+            truncated=self._outputs.truncated,
+            final_observation=self._outputs.final_values,
+            action_mask=self._outputs.mask,
+        )
+        self.spec = EnvSpec(
+            name="cage2",
+            num_envs=num_envs,
+            observation_space=Box(0, 1, (observe.num_values(self.params.extras),), self._dtype.type),
+            action_space=Discrete(NUM_ACTIONS),
+        )
+
+    def _seed(self, seed: int | Sequence[int]) -> None:
+        """Derives every environment's random key and goes back to its first episode."""
+        num_envs = self.spec.num_envs
+        seeds = np.atleast_1d(np.asarray(seed))
+        if seeds.ndim != 1 or seeds.dtype.kind not in "iu" or (seeds < 0).any():
+            raise ConfigError(f"seed is {seed!r}; it must be a whole number of at least 0, or a sequence of them")
+        if not seeds.size or num_envs % seeds.size:
+            raise ConfigError(
+                f"{seeds.size} seeds do not divide {num_envs} environments; each seed takes an equal share"
+            )
+        share = num_envs // seeds.size
+        indices = np.tile(np.arange(self._first_index, self._first_index + share, dtype=np.uint64), seeds.size)
+        cpu.derive_keys(self._stream, np.repeat(seeds.astype(np.uint64), share), indices, self.state.key)
+        self.state.episode[:] = 0
+
+    def _rows(self, indices: ArrayLike | None) -> NDArray[np.int64]:
+        """The environments meant, as row numbers."""
+        if indices is None:
+            return self._everywhere
+        rows = np.atleast_1d(np.asarray(indices))
+        if rows.dtype == np.bool_ and rows.shape == self._everywhere.shape:
+            rows = np.flatnonzero(rows)
+        if rows.ndim != 1 or rows.dtype.kind not in "iu" or ((rows < 0) | (rows >= self.spec.num_envs)).any():
+            raise ConfigError(f"indices are {indices!r}; they must be whole numbers from 0 to {self.spec.num_envs - 1}")
+        return rows.astype(np.int64)
+
+    def _by_row(self, name: str) -> NDArray:
+        """A field of the state, row by environment: a view."""
+        field = getattr(self.state, name)
+        return field.reshape(self.spec.num_envs, -1) if name in WIDTHS else field
+
+    def _shown(self, rows: NDArray[np.int64]) -> None:
+        self._begun = True
+        self._sent = False
+        cpu.show(self.state, self.params, self._outputs, rows)
+
+
+def _extras_bits(extras: Iterable[str]) -> int:
+    names = (extras,) if isinstance(extras, str) else tuple(extras)
+    bits = 0
+    for name in names:
+        bits |= 1 << one_of("extras", name, observe.EXTRAS)
+    return bits
+
+
+def _red_settings(red: str | Sequence[str], num_envs: int) -> NDArray[np.int8]:
+    names = num_envs * (red,) if isinstance(red, str) else tuple(red)
+    if len(names) != num_envs:
+        raise ConfigError(
+            f"red names {len(names)} agents for {num_envs} environments; give one, or one per environment"
+        )
+    codes = {name: one_of("red", name, REDS) for name in set(names)}
+    return np.array([codes[name] for name in names], np.int8)
+
+
+def _outputs(num_envs: int, extras: int, dtype: np.dtype) -> Outputs:
+    words, values = (num_envs, observe.num_words(extras)), (num_envs, observe.num_values(extras))
+    return Outputs(
+        words=np.zeros(words, np.int64),
+        values=np.zeros(values, dtype),
+        final_words=np.zeros(words, np.int64),
+        final_values=np.zeros(values, dtype),
+        mask=np.ones((num_envs, NUM_ACTIONS), np.bool_),
+        reward=np.zeros(num_envs, np.float32),
+        parts=np.zeros((num_envs, len(PARTS)), np.int16),
+        terminated=np.zeros(num_envs, np.bool_),
+        truncated=np.zeros(num_envs, np.bool_),
+        final_total=np.zeros(num_envs, np.int32),
+    )

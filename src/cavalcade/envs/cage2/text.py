@@ -1,0 +1,97 @@
+"""One game in words: what was done, what Blue sees, what is really so."""
+
+from typing import NamedTuple
+
+from cavalcade.envs.cage2.env import Cage2
+from cavalcade.envs.cage2.scenario import (
+    ACTIONS,
+    DECOYS,
+    EXPLOIT,
+    EXPLOITS,
+    FALSE,
+    HOSTS,
+    NUM_DECOYS,
+    NUM_HOSTS,
+    RED_ACTIONS,
+    RED_SLEEP,
+    REDS,
+    SUBNETS,
+    SWEEP,
+)
+
+ACTIVITIES = ("", "scan", "", "exploit")
+BELIEFS = ("", "unknown", "user", "privileged")
+
+
+class HostView(NamedTuple):
+    """A host as Blue sees it and as it is."""
+
+    name: str
+    activity: str
+    belief: str
+    held: str
+    decoys: str
+
+
+def host_views(env: Cage2, e: int = 0) -> list[HostView]:
+    """All hosts of one game."""
+    s, views = env.state, []
+    for h, name in enumerate(HOSTS):
+        bits = int(s.table[e]) >> 4 * h
+        held = "privileged" if s.privileged[e] >> h & 1 else "user" if (s.user[e] | s.flagged[e]) >> h & 1 else ""
+        kinds = [DECOYS[k] for k in range(NUM_DECOYS) if s.decoys[NUM_DECOYS * e + k] >> h & 1]
+        views.append(HostView(name, ACTIVITIES[bits & 0b11], BELIEFS[bits >> 2 & 0b11], held, ", ".join(kinds)))
+    return views
+
+
+def blue_line(env: Cage2, e: int = 0) -> str:
+    """What Blue did in the latest step."""
+    action = int(env.state.blue_action[e])
+    if action < 0:
+        return "-"
+    return ACTIONS[action] + (" (failed)" if env.state.blue_success[e] == FALSE else "")
+
+
+def red_line(env: Cage2, e: int = 0) -> str:
+    """What Red did in the latest step."""
+    s = env.state
+    action, target, exploit = int(s.red_action[e]), int(s.red_target[e]), int(s.red_exploit[e])
+    if action == RED_SLEEP:
+        return RED_ACTIONS[action]
+    name = SUBNETS[target] if action == SWEEP else HOSTS[target]
+    by = f" by {EXPLOITS[exploit]}" if action == EXPLOIT and exploit >= 0 else ""
+    return f"{RED_ACTIONS[action]} {name}{by}" + (" (failed)" if s.red_success[e] == FALSE else "")
+
+
+def green_line(env: Cage2, e: int = 0) -> str:
+    """What Green did in the latest step."""
+    target = int(env.state.green_target[e])
+    return f"scans {HOSTS[target]}" if 0 <= target < NUM_HOSTS else "sleeps"
+
+
+def service_line(env: Cage2, e: int = 0) -> str:
+    """How the operational service fares."""
+    return "runs" if env.state.ot_running[e] else "is DOWN: -10 a step"
+
+
+def red_name(env: Cage2, e: int = 0) -> str:
+    """Which agent plays Red in this episode."""
+    return REDS[env.state.red[e]]
+
+
+def game_lines(env: Cage2, e: int = 0) -> list[str]:
+    """The whole game as plain text: who did what, then a table of the hosts."""
+    s = env.state
+    lines = [
+        f"step {s.step[e]}  reward {env.buffers.reward[e]:.1f}  so far {s.total[e] / 10:.1f}  "
+        f"operational service {service_line(env, e)}",
+        f"  Blue  {blue_line(env, e)}",
+        f"  Red   {red_line(env, e)}",
+    ]
+    if env.params.green:
+        lines.append(f"  Green {green_line(env, e)}")
+    lines.append(f"  {'host':<12}{'Blue sees':<10}{'believes':<12}{'Red holds':<12}decoys")
+    lines += [
+        f"  {v.name:<12}{v.activity:<10}{v.belief:<12}{v.held:<12}{v.decoys}".rstrip() for v in host_views(env, e)
+    ]
+    return lines

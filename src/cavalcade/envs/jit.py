@@ -1,0 +1,83 @@
+"""How simulator code is compiled: `rule` for the functions of a game, `kernel` for the loops that Python calls.
+
+Rules are written once and compiled for the CPU here and for CUDA by the kernels that call them. Compiled kernels are
+kept on disk. Numba checks only the file of the kernel itself, not the modules it calls, so the folder is named by a
+hash of every source file under `envs`: an edit anywhere gives a fresh folder.
+"""
+
+import contextlib
+import functools
+import hashlib
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numba
+import numba.core.config
+import numpy as np
+
+# Reference counting is off: rules never allocate, and counting arrays at each access would cost 25 times the step.
+_OPTIONS: Any = {"error_model": "numpy", "nogil": True, "_nrt": False}
+_FOLDERS_KEPT = 8
+config: Any = numba.core.config
+_njit: Any = numba.njit  # its type hints know only a part of its options
+
+
+def rule(function: Callable) -> Any:
+    """Compiles a scalar function of the game. Always inlined: a call would pass every array of the state by value.
+
+    Python cannot call it, only kernels can: leaving the entry points out halves the time to compile.
+    """
+    return _njit(forceinline=True, no_cpython_wrapper=True, no_cfunc_wrapper=True, **_OPTIONS)(function)
+
+
+def kernel(function: Callable | None = None, *, parallel: bool = False) -> Any:
+    """Compiles a loop over environments, cached on disk."""
+    if function is None:
+        return functools.partial(kernel, parallel=parallel)
+    if config.DISABLE_JIT:
+        return np.errstate(over="ignore")(function)  # random keys wrap around on purpose
+    with _cache_folder():
+        return _njit(cache=True, parallel=parallel, **_OPTIONS)(function)
+
+
+def all_threads() -> int:
+    """The most threads a parallel kernel can use."""
+    return config.NUMBA_NUM_THREADS
+
+
+def source_hash() -> str:
+    """A hash of all sources that compiled kernels may contain, and of what compiles them."""
+    digest = hashlib.sha256(f"{sys.version} numba {numba.__version__}".encode())
+    root = Path(__file__).parent
+    for path in sorted(root.rglob("*.py")):
+        digest.update(path.relative_to(root).as_posix().encode() + path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+@functools.cache
+def cache_path() -> str:
+    """The folder for compiled kernels of exactly these sources; older ones beside it are cleared away."""
+    base = os.environ.get("NUMBA_CACHE_DIR") or os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    parent = Path(base, "cavalcade", "kernels")
+    folder = parent / source_hash()
+    with contextlib.suppress(OSError):  # not writable: Numba falls back to a folder it can write, or to none
+        folder.mkdir(parents=True, exist_ok=True)
+        others = sorted(parent.iterdir(), key=lambda path: path.stat().st_mtime)
+        for old in others[:-_FOLDERS_KEPT]:
+            shutil.rmtree(old, ignore_errors=True)
+    return str(folder)
+
+
+@contextlib.contextmanager
+def _cache_folder() -> Iterator[None]:
+    """Numba reads the folder when a function is decorated; the user's own setting is put back afterwards."""
+    before = config.CACHE_DIR
+    config.CACHE_DIR = cache_path()
+    try:
+        yield
+    finally:
+        config.CACHE_DIR = before

@@ -1,0 +1,39 @@
+"""The exceptions users see. Each message is one line: the value given, the values allowed, what to do."""
+
+from collections.abc import Iterable
+from typing import Any
+
+
+class CavalcadeError(Exception):
+    """Anything a user can mend."""
+
+
+class ConfigError(CavalcadeError, ValueError):
+    """A setting is unknown, out of range or at odds with another."""
+
+
+class ActionError(CavalcadeError, ValueError):
+    """Actions of the wrong shape, type or range."""
+
+
+class StateError(CavalcadeError, ValueError):
+    """A saved state does not fit, or an environment is used before its first reset."""
+
+
+class TraceError(CavalcadeError, ValueError):
+    """A file is not a recording of episodes that can be replayed."""
+
+
+def one_of(name: str, value: Any, allowed: Iterable[Any]) -> int:
+    """The position of a value among the allowed ones."""
+    allowed = tuple(allowed)
+    if value not in allowed:
+        raise ConfigError(f"{name} is {value!r}; it must be one of {', '.join(map(str, allowed))}")
+    return allowed.index(value)
+
+
+def at_least(name: str, value: Any, least: int) -> int:
+    """A whole number not below a bound."""
+    if isinstance(value, bool) or not hasattr(value, "__index__") or int(value) < least:
+        raise ConfigError(f"{name} is {value!r}; it must be a whole number of at least {least}")
+    return int(value)
