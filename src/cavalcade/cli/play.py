@@ -16,7 +16,7 @@ from cavalcade.envs.cage2 import Cage2
 from cavalcade.envs.cage2.scenario import ACTIONS, NUM_ACTIONS
 from cavalcade.envs.cage2.scripted import BLUES
 from cavalcade.envs.cage2.text import blue_line, game_lines, green_line, host_views, red_line, red_name, service_line
-from cavalcade.errors import ActionError
+from cavalcade.errors import ActionError, ConfigError, at_least
 
 _COLOURS = {"exploit": "bold red", "scan": "yellow", "privileged": "bold red", "user": "red", "unknown": "yellow"}
 
@@ -45,6 +45,9 @@ class Options:
 
 def run(options: Options) -> int:
     """Plays one game."""
+    at_least("horizon", options.horizon, 1)
+    if options.delay < 0:
+        raise ConfigError(f"delay is {options.delay}; it must be at least 0 seconds")
     env = Cage2(
         1,
         red=options.red,

@@ -88,7 +88,7 @@ def test_replay_without_compiling(data):
         "import sys; from cavalcade.envs.cage2.trace import load_trace, replay\n"
         "sys.exit(any(True for file in sys.argv[1:] for _ in replay(load_trace(file))))"
     )
-    files = sorted(str(path) for path in data.glob("*T30*.npz")) + [str(data / BLINE)]
+    files = [*sorted(str(path) for path in data.glob("*T30*.npz")), str(data / BLINE)]
     assert len(files) == 5
     subprocess.run([sys.executable, "-c", script, *files], check=True, env=os.environ | {"NUMBA_DISABLE_JIT": "1"})
 

@@ -74,9 +74,7 @@ class Cage2(Environment):
         )
         self._dtype = np.dtype(DTYPES[one_of("dtype", dtype, DTYPES)])
         if self.params.extras & observe.TIME and (dtype != "float32" or not self.params.horizon):
-            raise ConfigError(
-                f"extras has 'time' with dtype {dtype!r} and horizon {horizon}; it needs float32 and an end"
-            )
+            raise ConfigError(f"extras has time, with dtype {dtype} and horizon {horizon}; it needs float32 and an end")
         self.threads = at_least("threads", threads, 0) or all_threads()
         self._stream = np.uint64(one_of("stream", stream, STREAMS))
         self._first_index = at_least("first_index", first_index, 0)

@@ -1,0 +1,174 @@
+"""The command line: what a user types, what comes back."""
+
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from cavalcade import __version__
+from cavalcade.cli import VERBS, main
+from cavalcade.cli.play import action_from
+from cavalcade.envs.cage2 import scenario as sc
+
+
+def run(capsys, *args):
+    """Exit status, what was printed, what was complained about."""
+    with pytest.raises(SystemExit) as stop:
+        main(args)
+    captured = capsys.readouterr()
+    return stop.value.code or 0, captured.out, captured.err
+
+
+def test_help_lists_every_verb_in_a_line(capsys):
+    for args in ((), ("--help",), ("-h",)):
+        status, out, _ = run(capsys, *args)
+        assert status == 0
+        for verb, line in VERBS.items():
+            assert f"{verb:<6}  {line}\n" in out
+
+
+@pytest.mark.parametrize("verb", list(VERBS))
+def test_every_verb_has_help(capsys, verb):
+    status, out, _ = run(capsys, verb, "--help")
+    assert status == 0
+    assert f"usage: cavalcade {verb}" in out
+
+
+def test_version(capsys):
+    assert run(capsys, "--version")[:2] == (0, f"cavalcade {__version__}\n")
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["fly"], ["unknown command 'fly'", "bench, play, verify"]),
+        (["play", "--red", "wolf"], ["'wolf'", "--red", "bline", "meander", "sleep", "mixed"]),
+        (["play", "--wings", "2"], ["--wings", "--blue", "--red", "--horizon"]),
+        (["play", "--horizon", "ten"], ["--horizon", "ten"]),
+        (["play", "--horizon", "-1"], ["horizon is -1", "at least"]),
+        (["play", "--horizon", "0"], ["horizon is 0", "at least 1"]),
+        (["play", "--delay", "-1"], ["delay is -1.0"]),
+        (["bench"], ["sim"]),
+        (["bench", "gpu"], ["gpu", "sim"]),
+        (["bench", "sim", "--seconds", "0"], ["seconds is 0.0", "above 0"]),
+        (["bench", "sim", "--threads", "-1"], ["threads is -1"]),
+        (["bench", "sim", "--json", "/nowhere/at/all.json"], ["/nowhere/at/all.json", "no folder"]),
+        (["verify"], ["no file given"]),
+        (["verify", "/nowhere.npz"], ["/nowhere.npz: no such file"]),
+        (["verify", __file__], ["not a whole file of recorded episodes"]),
+        (["verify", os.path.dirname(__file__)], ["no .npz file"]),
+        (["verify", "--fast", "x"], ["--fast", "FILES"]),
+    ],
+)
+def test_bad_input_is_answered_in_one_line(capsys, args, words):
+    status, out, err = run(capsys, *args)
+    assert status == 2
+    assert out == ""
+    assert err.count("\n") == 1
+    for word in words:
+        assert word in err
+
+
+def test_verify_recorded_episodes(capsys, data):
+    files = sorted(str(path) for path in data.glob("head_red-sleep*.npz"))
+    status, out, _ = run(capsys, "verify", *files)
+    assert status == 0
+    assert "3 files, 10 episodes, 500 steps, 0 mismatches" in out
+    for field in ("obs", "obs2", "reward", "red_type", "s_malware", "draws"):
+        assert f" {field}" in out
+
+
+def test_verify_stops_at_a_difference(capsys, data, tmp_path):
+    with np.load(data / "head_red-sleep_blue-decoy_green-off_T50_seed1036.npz") as archive:
+        fields = dict(archive.items())
+    fields["s_decoys"] = fields["s_decoys"].copy()
+    fields["s_decoys"][2, 8, 1, 6] ^= 1
+    np.savez(tmp_path / "changed.npz", **fields)
+    status, out, _ = run(capsys, "verify", str(tmp_path))
+    assert status == 1
+    expected = "changed.npz: episode 2, step 7, s_decoys[Enterprise0][Tomcat] (challenge variant): expected "
+    assert expected in out
+
+
+def test_play_in_plain_text(capsys):
+    status, out, _ = run(capsys, "play", "--blue", "react", "--red", "meander", "--horizon", "25", "--green")
+    assert status == 0
+    assert out.count("\nstep ") == 25
+    assert "DiscoverRemoteSystems User" in out
+    assert out.splitlines()[-1].startswith("react against meander: 25 steps, return ")
+    assert "\x1b" not in out
+
+
+def test_play_repeats_itself(capsys):
+    args = ("play", "--blue", "random", "--red", "mixed", "--horizon", "20", "--seed", "3")
+    assert run(capsys, *args) == run(capsys, *args)
+    assert run(capsys, *args)[1] != run(capsys, *args[:-1], "4")[1]
+
+
+def test_play_on_a_terminal():
+    """On a terminal the picture is redrawn in place."""
+    leader, follower = pty.openpty()
+    command = [sys.executable, "-m", "cavalcade", "play", "--horizon", "3", "--delay", "0", "--blue", "sleep"]
+    environment = os.environ | {"TERM": "xterm", "COLUMNS": "100"}
+    with subprocess.Popen(command, stdout=follower, stderr=follower, env=environment) as process:
+        os.close(follower)
+        shown = b""
+        while True:
+            try:
+                chunk = os.read(leader, 4096)
+            except OSError:  # the other side is closed
+                break
+            if not chunk:
+                break
+            shown += chunk
+        assert process.wait() == 0
+    os.close(leader)
+    assert b"\x1b[" in shown
+    plain = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown.decode())
+    assert "step 3   reward 0.0" in plain
+    assert "sleep against bline: 3 steps" in plain
+
+
+def test_a_person_plays():
+    typed = "?\nrestore user1\nfly\n139\n\nq\n"
+    command = [sys.executable, "-m", "cavalcade", "play", "--blue", "human", "--horizon", "10"]
+    done = subprocess.run(command, input=typed, capture_output=True, text=True, check=True)
+    assert " 144 Restore User4" in done.stdout
+    assert "'fly' is no action; type a number from 0 to 144" in done.stdout
+    assert "Blue  Restore User1" in done.stdout
+    assert "Blue  Restore Op_Server0" in done.stdout
+    assert "human against bline: 3 steps, return -2.0" in done.stdout
+
+
+def test_actions_by_name_and_number():
+    assert action_from("") == 0
+    assert action_from("144") == 144
+    for i, name in enumerate(sc.ACTIONS):
+        assert action_from(name.lower()) == action_from(name.replace(" ", "")) == i
+
+
+def test_bench_prints_and_writes(capsys, tmp_path, monkeypatch):
+    monkeypatch.setattr("cavalcade.bench.sim.BATCHES", (1, 600))
+    target = tmp_path / "figures.json"
+    status, out, _ = run(capsys, "bench", "sim", "--seconds", "0.01", "--no-start", "--json", str(target))
+    assert status == 0
+    figures = json.loads(target.read_text())
+    assert [(row["red"], row["num_envs"]) for row in figures["batches"]] == [
+        ("bline", 1), ("bline", 600), ("meander", 1), ("meander", 600),
+    ]  # fmt: skip
+    assert all(rate > 0 for row in figures["batches"] for rate in row["steps_per_second"].values())
+    assert figures["machine"]["cores"] == os.cpu_count()
+    assert figures["state_bytes"] <= 160
+    assert "one environment through gymnasium.make" in out
+
+
+def test_a_closed_pipe_is_no_error():
+    command = f"{sys.executable} -m cavalcade play --horizon 100 | head -n 2"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("step 0")
+    assert done.stderr == ""
