@@ -78,7 +78,7 @@ def test_verify_recorded_episodes(capsys, data):
     files = sorted(str(path) for path in data.glob("head_red-sleep*.npz"))
     status, out, _ = run(capsys, "verify", *files)
     assert status == 0
-    assert "3 files, 10 episodes, 500 steps, 0 mismatches" in out
+    assert "3 files, 14 episodes, 700 steps, 0 mismatches" in out
     for field in ("obs", "obs2", "reward", "red_type", "s_malware", "draws"):
         assert f" {field}" in out
 
