@@ -15,7 +15,7 @@ from cavalcade.envs import CAGE2_ID
 from cavalcade.envs.cage2 import Cage2
 from cavalcade.envs.cage2.scenario import NUM_ACTIONS
 from cavalcade.envs.cage2.state import bytes_per_environment
-from cavalcade.envs.jit import all_threads
+from cavalcade.jit import all_threads
 
 BATCHES = (1, 16, 256, 4_096, 65_536, 1_000_000)
 REDS = ("bline", "meander")

@@ -5,7 +5,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from cavalcade.envs.cage2 import Cage2, rng
+from cavalcade import rng
+from cavalcade.envs.cage2 import Cage2
+from cavalcade.envs.cage2 import rng as draws
 from cavalcade.envs.cage2 import scenario as sc
 from cavalcade.envs.cage2.scripted import sleep
 
@@ -43,8 +45,8 @@ def purposes(key, n):
 def counts_and_lowest(n):
     out = np.empty((n, 2), np.int64)
     for bits in range(1, n):
-        out[bits, 0] = rng.count(bits)
-        out[bits, 1] = rng.lowest(bits)
+        out[bits, 0] = draws.count(bits)
+        out[bits, 1] = draws.lowest(bits)
     return out
 
 

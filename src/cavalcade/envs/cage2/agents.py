@@ -14,7 +14,6 @@ from cavalcade.envs.cage2.rng import (
     ask,
     chance,
     choose,
-    threshold,
 )
 from cavalcade.envs.cage2.scenario import (
     B_LINE,
@@ -42,7 +41,8 @@ from cavalcade.envs.cage2.scenario import (
     USER4,
     hosts,
 )
-from cavalcade.envs.jit import rule
+from cavalcade.jit import rule
+from cavalcade.rng import threshold
 
 NOBODY = -1
 _HALF = threshold(0.5)

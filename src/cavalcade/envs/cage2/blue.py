@@ -23,7 +23,7 @@ from cavalcade.envs.cage2.scenario import (
     USER0,
     VSFTPD,
 )
-from cavalcade.envs.jit import rule
+from cavalcade.jit import rule
 
 NO_BLOCK = -1
 

@@ -4,9 +4,9 @@ import numba
 import numpy as np
 
 from cavalcade.envs.cage2 import game
-from cavalcade.envs.cage2.rng import environment_key
 from cavalcade.envs.cage2.scenario import NUM_ACTIONS
-from cavalcade.envs.jit import kernel
+from cavalcade.jit import kernel
+from cavalcade.rng import environment_key
 
 # Below this many environments per thread, waking a thread costs more than it saves.
 ENVIRONMENTS_PER_THREAD = 256

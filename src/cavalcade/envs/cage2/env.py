@@ -11,12 +11,12 @@ from numpy.typing import ArrayLike, NDArray
 from cavalcade.envs.cage2 import cpu, observe
 from cavalcade.envs.cage2.game import Outputs, Params
 from cavalcade.envs.cage2.reward import PARTS
-from cavalcade.envs.cage2.rng import STREAMS
 from cavalcade.envs.cage2.scenario import NUM_ACTIONS, REDS, REVISIONS, VARIANTS
 from cavalcade.envs.cage2.state import GAME_FIELDS, WIDTHS, allocate, check_saved
 from cavalcade.envs.contract import Buffers, Environment, EnvSpec, SavedState, checked_actions
-from cavalcade.envs.jit import all_threads
 from cavalcade.errors import ActionError, ConfigError, StateError, at_least, one_of
+from cavalcade.jit import all_threads
+from cavalcade.rng import STREAMS
 
 DTYPES = ("uint8", "float32")
 

@@ -5,9 +5,10 @@ from typing import NamedTuple
 import numpy as np
 
 from cavalcade.envs.cage2 import agents, blue, observe, red, reward
-from cavalcade.envs.cage2.rng import AGENT, choose, step_key
+from cavalcade.envs.cage2.rng import AGENT, choose
 from cavalcade.envs.cage2.scenario import MIXED, NUM_DECOYS, NUM_HOSTS, RED_SLEEP, UNKNOWN, USER, USER0
-from cavalcade.envs.jit import rule
+from cavalcade.jit import rule
+from cavalcade.rng import step_key
 
 _ANY_AGENT = (1 << MIXED) - 1
 

@@ -35,7 +35,7 @@ from cavalcade.envs.cage2.scenario import (
     VSFTPD,
     WORKFLOW,
 )
-from cavalcade.envs.jit import rule
+from cavalcade.jit import rule
 
 # Extras, as bits of `Params.extras`, in the order in which they follow the table.
 EXTRAS = ("scans", "decoys", "action", "time")

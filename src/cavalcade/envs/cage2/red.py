@@ -7,7 +7,7 @@ All traffic starts on User0, whatever else Red holds.
 
 import numpy as np
 
-from cavalcade.envs.cage2.rng import DETECTION, OTHER_EXPLOIT, SESSION, TOP_EXPLOIT, chance, choose, count, threshold
+from cavalcade.envs.cage2.rng import DETECTION, OTHER_EXPLOIT, SESSION, TOP_EXPLOIT, chance, choose, count
 from cavalcade.envs.cage2.scenario import (
     DECOY_PORT,
     DETECTION_CHANCE,
@@ -44,7 +44,8 @@ from cavalcade.envs.cage2.scenario import (
     UNKNOWN,
 )
 from cavalcade.envs.cage2.scenario import TOP_EXPLOIT as TOP_OF
-from cavalcade.envs.jit import rule
+from cavalcade.jit import rule
+from cavalcade.rng import threshold
 
 SHELL = PORT_EPHEMERAL << 1
 EVENT = SHELL << 1

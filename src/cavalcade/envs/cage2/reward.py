@@ -10,7 +10,7 @@ from cavalcade.envs.cage2.scenario import (
     COST_TEN_TENTHS,
     FIRST_RESTORE_ACTION,
 )
-from cavalcade.envs.jit import rule
+from cavalcade.jit import rule
 
 PARTS = ("hosts", "impact", "restore")
 

@@ -2,7 +2,7 @@
 
 Rules are written once and compiled for the CPU here and for CUDA by the kernels that call them. Compiled kernels are
 kept on disk. Numba checks only the file of the kernel itself, not the modules it calls, so the folder is named by a
-hash of every source file under `envs`: an edit anywhere gives a fresh folder.
+hash of every source that kernels are made of: an edit anywhere gives a fresh folder.
 """
 
 import contextlib
@@ -22,6 +22,7 @@ import numpy as np
 # Reference counting is off: rules never allocate, and counting arrays at each access would cost 25 times the step.
 _OPTIONS: Any = {"error_model": "numpy", "nogil": True, "_nrt": False}
 _FOLDERS_KEPT = 8
+_KERNEL_FOLDERS = ("envs", "ppo", "workflow")
 config: Any = numba.core.config
 _njit: Any = numba.njit  # its type hints know only a part of its options
 
@@ -53,7 +54,8 @@ def source_hash() -> str:
     """A hash of all sources that compiled kernels may contain, and of what compiles them."""
     digest = hashlib.sha256(f"{sys.version} numba {numba.__version__}".encode())
     root = Path(__file__).parent
-    for path in sorted(root.rglob("*.py")):
+    folders = [path for folder in _KERNEL_FOLDERS for path in (root / folder).rglob("*.py")]
+    for path in sorted([*folders, *root.glob("*.py")]):
         digest.update(path.relative_to(root).as_posix().encode() + path.read_bytes())
     return digest.hexdigest()[:16]
 
