@@ -1,4 +1,4 @@
-"""How simulator code is compiled: `rule` for the functions of a game, `kernel` for the loops that Python calls.
+"""How hot loops are compiled: `rule` for the functions of a game, `routine` for numerics, `kernel` for what Python calls.
 
 Rules are written once and compiled for the CPU here and for CUDA by the kernels that call them. Compiled kernels are
 kept on disk. Numba checks only the file of the kernel itself, not the modules it calls, so the folder is named by a
@@ -19,8 +19,13 @@ import numba
 import numba.core.config
 import numpy as np
 
-# Reference counting is off: rules never allocate, and counting arrays at each access would cost 25 times the step.
-_OPTIONS: Any = {"error_model": "numpy", "nogil": True, "_nrt": False}
+_OPTIONS: Any = {"error_model": "numpy", "nogil": True}
+# Rules of a game never allocate; counting references at each access of an array would cost 25 times the step.
+_UNCOUNTED: Any = {"_nrt": False}
+# Python cannot call rules and routines, only kernels can: leaving the entry points out halves the time to compile.
+_INNER: Any = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+# Sums may be reordered and products fused, so that loops vectorise; NaN and infinity keep their meaning.
+_NUMERICS: Any = {"fastmath": {"contract", "reassoc", "nsz", "arcp"}}
 _FOLDERS_KEPT = 8
 _KERNEL_FOLDERS = ("envs", "ppo", "workflow")
 config: Any = numba.core.config
@@ -28,21 +33,28 @@ _njit: Any = numba.njit  # its type hints know only a part of its options
 
 
 def rule(function: Callable) -> Any:
-    """Compiles a scalar function of the game. Always inlined: a call would pass every array of the state by value.
-
-    Python cannot call it, only kernels can: leaving the entry points out halves the time to compile.
-    """
-    return _njit(forceinline=True, no_cpython_wrapper=True, no_cfunc_wrapper=True, **_OPTIONS)(function)
+    """Compiles a scalar function of a game. Always inlined: a call would pass every array of the state by value."""
+    return _njit(forceinline=True, **_UNCOUNTED, **_INNER, **_OPTIONS)(function)
 
 
-def kernel(function: Callable | None = None, *, parallel: bool = False) -> Any:
-    """Compiles a loop over environments, cached on disk."""
+def routine(function: Callable) -> Any:
+    """Compiles a piece of numerics that kernels call; may take matrices out of arrays."""
+    return _njit(**_INNER, **_NUMERICS, **_OPTIONS)(function)
+
+
+def formula(function: Callable) -> Any:
+    """Compiles the innermost numerics: inlined, on elements of arrays only."""
+    return _njit(forceinline=True, **_UNCOUNTED, **_INNER, **_NUMERICS, **_OPTIONS)(function)
+
+
+def kernel(function: Callable | None = None, *, parallel: bool = False, numerics: bool = False) -> Any:
+    """Compiles a loop over environments, rows or policies, cached on disk."""
     if function is None:
-        return functools.partial(kernel, parallel=parallel)
+        return functools.partial(kernel, parallel=parallel, numerics=numerics)
     if config.DISABLE_JIT:
         return np.errstate(over="ignore")(function)  # random keys wrap around on purpose
     with _cache_folder():
-        return _njit(cache=True, parallel=parallel, **_OPTIONS)(function)
+        return _njit(cache=True, parallel=parallel, **(_NUMERICS if numerics else _UNCOUNTED), **_OPTIONS)(function)
 
 
 def all_threads() -> int:

@@ -42,6 +42,14 @@ class Buffers(NamedTuple):
     action_mask: NDArray[np.bool_]  # (N, A), True = would do something; a masked action may still be sent
 
 
+class Packed(NamedTuple):
+    """The same observations and masks as integers: equal rows mean equal observations or masks."""
+
+    observation: NDArray[np.int64]  # (N, W)
+    final_observation: NDArray[np.int64]  # (N, W)
+    action_mask: NDArray[np.int64]  # (N, V)
+
+
 class Environment(ABC):
     """A batch of environments.
 
@@ -51,6 +59,7 @@ class Environment(ABC):
 
     spec: EnvSpec
     buffers: Buffers
+    packed: Packed | None = None  # where observations are few enough in kind to be worth telling apart
 
     @abstractmethod
     def reset(self, *, seed: int | Sequence[int] | None = None, indices: ArrayLike | None = None) -> Buffers:

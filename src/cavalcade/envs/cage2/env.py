@@ -13,7 +13,7 @@ from cavalcade.envs.cage2.game import Outputs, Params
 from cavalcade.envs.cage2.reward import PARTS
 from cavalcade.envs.cage2.scenario import NUM_ACTIONS, REDS, REVISIONS, VARIANTS
 from cavalcade.envs.cage2.state import GAME_FIELDS, WIDTHS, allocate, check_saved
-from cavalcade.envs.contract import Buffers, Environment, EnvSpec, SavedState, checked_actions
+from cavalcade.envs.contract import Buffers, Environment, EnvSpec, Packed, SavedState, checked_actions
 from cavalcade.errors import ActionError, ConfigError, StateError, at_least, one_of
 from cavalcade.jit import all_threads
 from cavalcade.rng import STREAMS
@@ -170,6 +170,7 @@ class Cage2(Environment):
             final_observation=self._outputs.final_values,
             action_mask=self._outputs.mask,
         )
+        self.packed = Packed(self._outputs.words, self._outputs.final_words, self._outputs.mask_words)
         self.spec = EnvSpec(
             name="cage2",
             num_envs=num_envs,
@@ -240,6 +241,7 @@ def _outputs(num_envs: int, extras: int, dtype: np.dtype) -> Outputs:
         final_words=np.zeros(words, np.int64),
         final_values=np.zeros(values, dtype),
         mask=np.ones((num_envs, NUM_ACTIONS), np.bool_),
+        mask_words=np.zeros((num_envs, 2), np.int64),
         reward=np.zeros(num_envs, np.float32),
         parts=np.zeros((num_envs, len(PARTS)), np.int16),
         terminated=np.zeros(num_envs, np.bool_),

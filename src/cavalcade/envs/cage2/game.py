@@ -32,6 +32,7 @@ class Outputs(NamedTuple):
     final_words: np.ndarray  # (N, W) int64: last observation of the episode that just ended
     final_values: np.ndarray  # (N, O)
     mask: np.ndarray  # (N, 145) bool
+    mask_words: np.ndarray  # (N, 2) int64: the part of the mask that can change, packed
     reward: np.ndarray  # (N,) float32
     parts: np.ndarray  # (N, 3) int16: hosts, impact, restore, in tenths
     terminated: np.ndarray  # (N,) bool
@@ -134,4 +135,4 @@ def show(s, p, e, out):
     """Writes what Blue may act on."""
     observe.write_words(s, p, e, out.words)
     observe.write_values(p, e, out.words, out.values)
-    observe.write_mask(s, e, out.mask)
+    observe.write_mask(s, e, out.mask_words, out.mask)

@@ -190,19 +190,19 @@ def write_values(p, e, words, values):
 
 
 @rule
-def write_mask(s, e, mask):
+def write_mask(s, e, words, mask):
     """Which decoys would succeed; all other actions are always allowed, and their columns are never written."""
-    first = (
+    words[e, 0] = (
         blue.room_for(s, e, APACHE)
         | blue.room_for(s, e, FEMITTER) << NUM_HOSTS
         | blue.room_for(s, e, HARAKA) << 2 * NUM_HOSTS
         | blue.room_for(s, e, SMSS) << 3 * NUM_HOSTS
     )
-    second = (
+    words[e, 1] = (
         blue.room_for(s, e, SSHD)
         | blue.room_for(s, e, SVCHOST) << NUM_HOSTS
         | blue.room_for(s, e, TOMCAT) << 2 * NUM_HOSTS
         | blue.room_for(s, e, VSFTPD) << 3 * NUM_HOSTS
     )
-    write_bits(first, _DECOYS_PER_WORD * NUM_HOSTS, mask, e, FIRST_DECOY_ACTION)
-    write_bits(second, _DECOYS_PER_WORD * NUM_HOSTS, mask, e, FIRST_DECOY_ACTION + _DECOYS_PER_WORD * NUM_HOSTS)
+    write_bits(words[e, 0], _DECOYS_PER_WORD * NUM_HOSTS, mask, e, FIRST_DECOY_ACTION)
+    write_bits(words[e, 1], _DECOYS_PER_WORD * NUM_HOSTS, mask, e, FIRST_DECOY_ACTION + _DECOYS_PER_WORD * NUM_HOSTS)

@@ -1,0 +1,123 @@
+"""A population of multilayer perceptrons: P actors and P critics, weights in one tensor.
+
+Weights are a tensor (P, D): row p holds the whole of policy p, so that optimisers and norms work on rows and a copy of a
+policy is a copy of a row. `MlpSpec.parameters` gives them by name as views. Hidden layers are tanh; actor and critic share
+nothing. Each policy can have constant inputs of its own (`context`), which follow the observation.
+
+Shapes: P policies, B samples per policy, O observation values, A actions.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cavalcade.errors import ConfigError
+
+# The action layer is stored with this multiple of columns, the unit of vector instructions; the rest stay zero.
+_COLUMNS = 16
+NETS = ("actor", "critic")
+_GAINS = {"hidden": 2**0.5, "actor": 0.01, "critic": 1.0}
+
+
+class Layer(NamedTuple):
+    """Where a layer lies in a row of weights."""
+
+    name: str  # e.g. actor.0
+    fan_in: int
+    fan_out: int  # columns in use
+    columns: int  # columns stored
+    weight: int  # offset of the (fan_in, columns) weights
+    bias: int  # offset of the (columns,) biases
+
+
+@dataclass(frozen=True)
+class MlpSpec:
+    """The shape of the networks."""
+
+    inputs: int  # O
+    actions: int  # A
+    hidden: tuple[int, ...] = (64, 64)
+    context: int = 0  # constant inputs per policy
+
+    def __post_init__(self):
+        if not self.hidden or min(self.hidden) < 1:
+            raise ConfigError(f"hidden is {self.hidden}; it must be one or more widths of at least 1, e.g. 64,64")
+
+    @property
+    def padded_actions(self) -> int:
+        """Columns stored for the action layer."""
+        return -(-self.actions // _COLUMNS) * _COLUMNS
+
+    def layers(self, net: str) -> list[Layer]:
+        """The layers of the actor or the critic, in order."""
+        return [layer for layer in self._all_layers() if layer.name.startswith(net)]
+
+    @property
+    def size(self) -> int:
+        """Weights per policy (D)."""
+        last = self._all_layers()[-1]
+        return last.bias + last.columns
+
+    def _all_layers(self) -> list[Layer]:
+        layers, at = [], 0
+        for net, outputs, columns in (("actor", self.actions, self.padded_actions), ("critic", 1, 1)):
+            widths = (self.inputs + self.context, *self.hidden, outputs)
+            stored = (*widths[:-1], columns)
+            for i in range(len(widths) - 1):
+                layers.append(
+                    Layer(f"{net}.{i}", widths[i], widths[i + 1], stored[i + 1], at, at + widths[i] * stored[i + 1])
+                )
+                at += (widths[i] + 1) * stored[i + 1]
+        return layers
+
+    def parameters(self, weights: Tensor) -> dict[str, Tensor]:
+        """Views into (P, D) weights by name: `actor.0.weight` (P, in, out), `actor.0.bias` (P, out), …"""
+        named = {}
+        for layer in self._all_layers():
+            stored = weights[:, layer.weight : layer.bias].unflatten(1, (layer.fan_in, layer.columns))
+            named[f"{layer.name}.weight"] = stored[..., : layer.fan_out]
+            named[f"{layer.name}.bias"] = weights[:, layer.bias : layer.bias + layer.fan_out]
+        return named
+
+    def initial_weights(self, seeds: list[int], dtype: torch.dtype = torch.float32) -> Tensor:
+        """Orthogonal weights and zero biases, (P, D); each policy from its own seed alone."""
+        weights = torch.zeros(len(seeds), self.size, dtype=dtype)
+        named = self.parameters(weights)
+        for p, seed in enumerate(seeds):
+            rng = np.random.Generator(np.random.Philox(key=seed))
+            for net in NETS:
+                layers = self.layers(net)
+                for layer in layers:
+                    gain = _GAINS[net if layer is layers[-1] else "hidden"]
+                    named[f"{layer.name}.weight"][p] = _orthogonal(layer.fan_in, layer.fan_out, gain, rng)
+        return weights
+
+
+def _orthogonal(rows: int, columns: int, gain: float, rng: np.random.Generator) -> Tensor:
+    """A matrix with orthogonal rows or columns, whichever are fewer (Saxe et al. 2014)."""
+    tall = rng.standard_normal((max(rows, columns), min(rows, columns)))
+    q, r = np.linalg.qr(tall)
+    q = q * np.sign(np.diag(r))
+    return torch.from_numpy(gain * (q if rows >= columns else q.T))
+
+
+def forward(spec: MlpSpec, weights: Tensor, observation: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Logits (P, B, A) and values (P, B) for observations (P, B, O) and contexts (P, C)."""
+    named = spec.parameters(weights)
+    x = observation.to(weights.dtype)
+    if spec.context:
+        assert context is not None
+        x = torch.cat([x, context.to(x.dtype).unsqueeze(1).expand(-1, x.shape[1], -1)], dim=-1)
+    outputs = []
+    for net in NETS:
+        h = x
+        layers = spec.layers(net)
+        for layer in layers:
+            h = torch.baddbmm(named[f"{layer.name}.bias"].unsqueeze(1), h, named[f"{layer.name}.weight"])
+            if layer is not layers[-1]:
+                h = torch.tanh(h)
+        outputs.append(h)
+    return outputs[0], outputs[1].squeeze(-1)

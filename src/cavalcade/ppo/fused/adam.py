@@ -1,0 +1,48 @@
+"""Adam on rows of weights: clipping, moments and steps per policy."""
+
+import math
+
+import numba
+
+from cavalcade.jit import formula, kernel
+
+
+@kernel(parallel=True, numerics=True)
+def adam_step(weights, gradient, first, second, steps, rate, limit, beta1, beta2, epsilon, active, norms):
+    """One step of Adam for every active policy, after clipping its gradient to a norm.
+
+    weights, gradient, first, second: (P, D); steps: (P,) int64, steps taken; rate, limit: (P,), limit 0 = no clipping;
+    norms: (P,), the gradients' norms before clipping.
+    """
+    for p in numba.prange(weights.shape[0]):
+        if active[p]:
+            norms[p] = norm(gradient, p)
+            steps[p] += 1
+            move(
+                weights, gradient, first, second, p, steps[p], rate[p], limit[p], norms[p], beta1, beta2, epsilon
+            )
+
+
+@formula
+def norm(gradient, p):
+    """The length of a policy's gradient."""
+    total = 0.0
+    for k in range(gradient.shape[1]):
+        total += gradient[p, k] * gradient[p, k]
+    return math.sqrt(total)
+
+
+@formula
+def move(weights, gradient, first, second, p, step, rate, limit, length, beta1, beta2, epsilon):
+    """One step of one policy."""
+    shrink = min(1.0, limit / (length + 1e-6)) if limit > 0 else 1.0
+    real = weights.dtype.type
+    size, scale = real(rate / (1 - beta1**step)), real(1 / math.sqrt(1 - beta2**step))
+    b1, b2, eps, shrink = real(beta1), real(beta2), real(epsilon), real(shrink)
+    for k in range(weights.shape[1]):
+        g = shrink * gradient[p, k]
+        m = b1 * first[p, k] + (real(1) - b1) * g
+        v = b2 * second[p, k] + (real(1) - b2) * g * g
+        first[p, k] = m
+        second[p, k] = v
+        weights[p, k] -= size * m / (real(math.sqrt(v)) * scale + eps)
