@@ -60,6 +60,8 @@ class Environment(ABC):
     spec: EnvSpec
     buffers: Buffers
     packed: Packed | None = None  # where observations are few enough in kind to be worth telling apart
+    label_names: tuple[str, ...] = ("",)  # kinds of episodes, e.g. who played against the agent
+    labels: NDArray[np.int8] | None = None  # (N,): the kind of episode that ended in the latest step
 
     @abstractmethod
     def reset(self, *, seed: int | Sequence[int] | None = None, indices: ArrayLike | None = None) -> Buffers:

@@ -104,7 +104,9 @@ def _orthogonal(rows: int, columns: int, gain: float, rng: np.random.Generator) 
     return torch.from_numpy(gain * (q if rows >= columns else q.T))
 
 
-def forward(spec: MlpSpec, weights: Tensor, observation: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
+def forward(
+    spec: MlpSpec, weights: Tensor, observation: Tensor, context: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """Logits (P, B, A) and values (P, B) for observations (P, B, O) and contexts (P, C)."""
     named = spec.parameters(weights)
     x = observation.to(weights.dtype)

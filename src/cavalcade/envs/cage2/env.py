@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from cavalcade.envs.cage2 import cpu, observe
 from cavalcade.envs.cage2.game import Outputs, Params
 from cavalcade.envs.cage2.reward import PARTS
-from cavalcade.envs.cage2.scenario import NUM_ACTIONS, REDS, REVISIONS, VARIANTS
+from cavalcade.envs.cage2.scenario import MIXED, NUM_ACTIONS, REDS, REVISIONS, VARIANTS
 from cavalcade.envs.cage2.state import GAME_FIELDS, WIDTHS, allocate, check_saved
 from cavalcade.envs.contract import Buffers, Environment, EnvSpec, Packed, SavedState, checked_actions
 from cavalcade.errors import ActionError, ConfigError, StateError, at_least, one_of
@@ -45,6 +45,8 @@ class Cage2(Environment):
         reward_parts: what hosts held, impact and Restore cost in the latest step, in tenths, (N, 3).
         final_total: return of the episode that ended in the latest step, in tenths, (N,).
     """
+
+    label_names = REDS[:MIXED]
 
     def __init__(
         self,
@@ -170,6 +172,7 @@ class Cage2(Environment):
             final_observation=self._outputs.final_values,
             action_mask=self._outputs.mask,
         )
+        self.labels = self._outputs.final_red
         self.packed = Packed(self._outputs.words, self._outputs.final_words, self._outputs.mask_words)
         self.spec = EnvSpec(
             name="cage2",
@@ -247,4 +250,5 @@ def _outputs(num_envs: int, extras: int, dtype: np.dtype) -> Outputs:
         terminated=np.zeros(num_envs, np.bool_),
         truncated=np.zeros(num_envs, np.bool_),
         final_total=np.zeros(num_envs, np.int32),
+        final_red=np.zeros(num_envs, np.int8),
     )

@@ -37,7 +37,8 @@ class Outputs(NamedTuple):
     parts: np.ndarray  # (N, 3) int16: hosts, impact, restore, in tenths
     terminated: np.ndarray  # (N,) bool
     truncated: np.ndarray  # (N,) bool
-    final_total: np.ndarray  # (N,) int32: return of the episode that just ended, in tenths
+    final_total: np.ndarray  # (N,) int32: return of the episode that just ended, in tenths …
+    final_red: np.ndarray  # (N,) int8: … and the agent that played it
 
 
 @rule
@@ -125,6 +126,7 @@ def advance(s, p, e, action, out):
         observe.write_words(s, p, e, out.final_words)
         observe.write_values(p, e, out.final_words, out.final_values)
         out.final_total[e] = s.total[e]
+        out.final_red[e] = s.red[e]
         s.episode[e] += 1
         begin(s, e)
     show(s, p, e, out)

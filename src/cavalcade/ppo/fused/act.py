@@ -1,12 +1,14 @@
 """Drawing actions: from remembered rows, or by a forward pass over every environment."""
 
 import math
+from typing import NamedTuple
 
 import numba
 import numpy as np
 
 from cavalcade.jit import formula, kernel, routine
-from cavalcade.ppo.fused.network import TILE, fold_context, forward
+from cavalcade.ppo.fused.network import TILE, fold_context, forward, load
+from cavalcade.ppo.fused.rows import find_and_evaluate
 from cavalcade.ppo.fused.scalar import exponentials
 from cavalcade.rng import step_key, unit, word
 
@@ -20,13 +22,18 @@ def draw(weight, mask, actions, padded, target, chosen):
     """An action by unnormalised probabilities under a mask, and its log-probability.
 
     `target` in [0, 1) is where in the cumulative distribution to look; below 0 the likeliest action is taken.
-    `chosen` is scratch for the masked weights.
+    `chosen` is scratch for the masked weights. If the mask leaves no weight at all, every allowed action gets the same.
     """
+    real = weight.dtype.type
     for k in range(actions):
-        chosen[k] = weight[k] if mask[k] else weight.dtype.type(0)
-    total = weight.dtype.type(0)
+        chosen[k] = weight[k] if mask[k] else real(0)
+    total = real(0)
     for k in range(padded):
         total += chosen[k]
+    if not total > 0:
+        for k in range(actions):
+            chosen[k] = real(mask[k])
+            total += chosen[k]
     action = 0
     if target < 0:
         for k in range(1, actions):
@@ -35,7 +42,7 @@ def draw(weight, mask, actions, padded, target, chosen):
     else:
         rest, block = target * total, 0
         while block < padded - _BLOCK:
-            mass = weight.dtype.type(0)
+            mass = real(0)
             for k in range(_BLOCK):
                 mass += chosen[block + k]
             if mass > rest:
@@ -52,36 +59,65 @@ def draw(weight, mask, actions, padded, target, chosen):
 
 
 @formula
-def draw_target(keys, e, clock, greedy):
+def draw_target(keys, e, clock):
     """Where to look in the cumulative distribution: a hash of the environment's key and the time."""
-    return -1.0 if greedy else unit(word(step_key(keys[e], 0, clock), _ACTION))
+    return -1.0 if clock < 0 else unit(word(step_key(keys[e], 0, clock), _ACTION))
 
 
-@kernel(parallel=True)
-def act_by_rows(net, table, rows, mask, keys, clock, greedy, scratch, actions, log_probs, values):
-    """Actions of all environments from the rows of their observations.
+class Store(NamedTuple):
+    """The parts of a rollout that acting fills, (P, T, N, …)."""
 
-    rows, keys, actions, log_probs, values: (P·N,); mask: (P·N, A); scratch: (threads, 3, padded actions).
+    action: np.ndarray
+    log_prob: np.ndarray
+    value: np.ndarray
+    mask: np.ndarray  # (P, T, N, A)
+    observation: np.ndarray  # (P, T, N, O): plain rows
+    row: np.ndarray  # (P, T, N): distinct rows
+    mask_words: np.ndarray  # (P, T, N, V): distinct rows
+
+
+@kernel(parallel=True, numerics=True)
+def act_by_rows(
+    net, table, weights, inputs, words, x, mask, mask_words, keys, clock, work, scratch, wanted, rows, actions, store, t
+):
+    """Actions of all environments from the rows of their observations, booked as step t.
+
+    words: (P·N, W); x: (P·N, O); mask: (P·N, A); mask_words: (P·N, V); keys, actions, rows: (P·N,).
     """
+    find_and_evaluate(net, table, weights, inputs, words, x, work, wanted, rows)
     for part in numba.prange(_PARTS):
-        act_rows_part(net, table, rows, mask, keys, clock, greedy, scratch, actions, log_probs, values, part)
+        act_rows_part(net, table, rows, mask, mask_words, keys, clock, scratch, actions, store, t, part)
 
 
 @routine
-def act_rows_part(net, table, rows, mask, keys, clock, greedy, scratch, actions, log_probs, values, part):
+def act_rows_part(net, table, rows, mask, mask_words, keys, clock, scratch, actions, store, t, part):
     """Actions of a part of the environments."""
     n = rows.size // table.count.size
     chosen = scratch[numba.get_thread_id(), 0]
     for e in range(part * rows.size // _PARTS, (part + 1) * rows.size // _PARTS):
-        p, row = e // n, rows[e]
-        target = draw_target(keys, e, clock, greedy)
-        actions[e], log_probs[e] = draw(table.weight[p, row], mask[e], net.actions, net.padded, target, chosen)
-        values[e] = table.value[p, row]
+        p, i, row = e // n, e % n, rows[e]
+        target = draw_target(keys, e, clock)
+        action, log_prob = draw(table.weight[p, row], mask[e], net.actions, net.padded, target, chosen)
+        actions[e] = action
+        book(store, p, t, i, action, log_prob, table.value[p, row], mask, e)
+        store.row[p, t, i] = row
+        for v in range(mask_words.shape[1]):
+            store.mask_words[p, t, i, v] = mask_words[e, v]
+
+
+@formula
+def book(store, p, t, i, action, log_prob, value, mask, e):
+    """Writes what every sample has."""
+    store.action[p, t, i] = action
+    store.log_prob[p, t, i] = log_prob
+    store.value[p, t, i] = value
+    for k in range(mask.shape[1]):
+        store.mask[p, t, i, k] = mask[e, k]
 
 
 @kernel(parallel=True, numerics=True)
-def act_plain(net, weights, context, x, mask, keys, clock, greedy, work, scratch, actions, log_probs, values):
-    """Actions of all environments by a forward pass over each.
+def act_plain(net, weights, inputs, x, mask, keys, clock, work, scratch, actions, store, t):
+    """Actions of all environments by a forward pass over each, booked as step t.
 
     x: (P·N, O); the rest as in `act_by_rows`.
     """
@@ -91,43 +127,69 @@ def act_plain(net, weights, context, x, mask, keys, clock, greedy, work, scratch
     for task in numba.prange(policies * cuts):
         p, cut = task // cuts, task % cuts
         act_part(
-            net, p, weights, context, x, mask, keys, clock, greedy, p * n + cut * n // cuts,
-            p * n + (cut + 1) * n // cuts, work, scratch, actions, log_probs, values,
+            net, p, n, weights, inputs, x, mask, keys, clock, cut * n // cuts, (cut + 1) * n // cuts, work, scratch,
+            actions, store, t,
         )  # fmt: skip
 
 
 @routine
-def act_part(
-    net, p, all_weights, contexts, x, mask, keys, clock, greedy, start, stop, works, scratches, actions, log_probs, values
-):  # fmt: skip
-    """Actions of environments start … stop − 1, all of policy p."""
+def act_part(net, p, n, all_weights, inputs, x, mask, keys, clock, start, stop, works, scratches, actions, store, t):
+    """Actions of environments start … stop − 1 of policy p."""
     thread = numba.get_thread_id()
-    weights, context, work, scratch = all_weights[p], contexts[p], works[thread], scratches[thread]
-    fold_context(net, weights, context, work)
-    inputs, padded, last = net.inputs, net.padded, net.layers - 1
+    weights, work, scratch = all_weights[p], works[thread], scratches[thread]
+    fold_context(net, weights, inputs, p, work)
+    size, padded, last = net.inputs, net.padded, net.layers - 1
     for first in range(start, stop, TILE):
-        size = min(TILE, stop - first)
-        load(x, first, size, inputs, work[net.x :])
-        forward(net, 0, weights, work, size)
-        forward(net, 1, weights, work, size)
-        for i in range(size):
-            e = first + i
+        rows = min(TILE, stop - first)
+        for i in range(rows):
+            load(x, p * n + first + i, inputs, p, size, work, net.x + i * size)
+        forward(net, 0, weights, work, rows)
+        forward(net, 1, weights, work, rows)
+        for i in range(rows):
+            e = p * n + first + i
             exponentials(work[net.output[0, last] + i * padded :][:padded], net.actions, padded, scratch[1])
-            target = draw_target(keys, e, clock, greedy)
-            actions[e], log_probs[e] = draw(scratch[1], mask[e], net.actions, padded, target, scratch[0])
-            values[e] = work[net.output[1, last] + i]
-
-
-@formula
-def load(x, first, size, inputs, into):
-    """Observations of some environments, converted, into the work array."""
-    for i in range(size):
-        for j in range(inputs):
-            into[i * inputs + j] = x[first + i, j]
+            target = draw_target(keys, e, clock)
+            action, log_prob = draw(scratch[1], mask[e], net.actions, padded, target, scratch[0])
+            actions[e] = action
+            book(store, p, t, first + i, action, log_prob, work[net.output[1, last] + i], mask, e)
+            for j in range(size):
+                store.observation[p, t, first + i, j] = x[e, j]
 
 
 @kernel(parallel=True, numerics=True)
-def values_plain(net, weights, context, x, wanted, work, values):
+def choose(net, weights, inputs, x, mask, keys, clock, work, scratch, actions):
+    """Actions of all environments, booked nowhere; a clock below 0 takes the likeliest action."""
+    policies = weights.shape[0]
+    n = keys.size // policies
+    cuts = max(1, _PARTS // policies)
+    for task in numba.prange(policies * cuts):
+        p, cut = task // cuts, task % cuts
+        choose_part(
+            net, p, n, weights, inputs, x, mask, keys, clock, cut * n // cuts, (cut + 1) * n // cuts, work, scratch,
+            actions,
+        )  # fmt: skip
+
+
+@routine
+def choose_part(net, p, n, all_weights, inputs, x, mask, keys, clock, start, stop, works, scratches, actions):
+    """Actions of environments start … stop − 1 of policy p."""
+    thread = numba.get_thread_id()
+    weights, work, scratch = all_weights[p], works[thread], scratches[thread]
+    fold_context(net, weights, inputs, p, work)
+    size, padded, last = net.inputs, net.padded, net.layers - 1
+    for first in range(start, stop, TILE):
+        rows = min(TILE, stop - first)
+        for i in range(rows):
+            load(x, p * n + first + i, inputs, p, size, work, net.x + i * size)
+        forward(net, 0, weights, work, rows)
+        for i in range(rows):
+            e = p * n + first + i
+            exponentials(work[net.output[0, last] + i * padded :][:padded], net.actions, padded, scratch[1])
+            actions[e], _ = draw(scratch[1], mask[e], net.actions, padded, draw_target(keys, e, clock), scratch[0])
+
+
+@kernel(parallel=True, numerics=True)
+def values_plain(net, weights, inputs, x, wanted, work, values):
     """Values of the observations of environments that are wanted, (P·N,)."""
     policies = weights.shape[0]
     n = values.size // policies
@@ -135,22 +197,23 @@ def values_plain(net, weights, context, x, wanted, work, values):
     for task in numba.prange(policies * cuts):
         p, cut = task // cuts, task % cuts
         value_part(
-            net, p, weights, context, x, p * n + cut * n // cuts, p * n + (cut + 1) * n // cuts, work, wanted, values
+            net, p, weights, inputs, x, p * n + cut * n // cuts, p * n + (cut + 1) * n // cuts, work, wanted, values
         )
 
 
 @routine
-def value_part(net, p, all_weights, contexts, x, start, stop, works, wanted, values):
+def value_part(net, p, all_weights, inputs, x, start, stop, works, wanted, values):
     """Values of environments start … stop − 1, all of policy p."""
     if not np.any(wanted[start:stop]):
         return
-    weights, context, work = all_weights[p], contexts[p], works[numba.get_thread_id()]
-    fold_context(net, weights, context, work)
-    last = net.layers - 1
+    weights, work = all_weights[p], works[numba.get_thread_id()]
+    fold_context(net, weights, inputs, p, work)
+    size, last = net.inputs, net.layers - 1
     for first in range(start, stop, TILE):
-        size = min(TILE, stop - first)
-        load(x, first, size, net.inputs, work[net.x :])
-        forward(net, 1, weights, work, size)
-        for i in range(size):
+        rows = min(TILE, stop - first)
+        for i in range(rows):
+            load(x, first + i, inputs, p, size, work, net.x + i * size)
+        forward(net, 1, weights, work, rows)
+        for i in range(rows):
             if wanted[first + i]:
                 values[first + i] = work[net.output[1, last] + i]

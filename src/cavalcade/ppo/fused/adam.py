@@ -1,14 +1,15 @@
-"""Adam on rows of weights: clipping, moments and steps per policy."""
+"""Adam on rows of weights: clipping, moments and steps per policy. The compiled twin of `update.adam_step`."""
 
 import math
 
 import numba
 
 from cavalcade.jit import formula, kernel
+from cavalcade.ppo.update import BETA1, BETA2, EPSILON
 
 
 @kernel(parallel=True, numerics=True)
-def adam_step(weights, gradient, first, second, steps, rate, limit, beta1, beta2, epsilon, active, norms):
+def adam_step(weights, gradient, first, second, steps, rate, limit, active, norms):
     """One step of Adam for every active policy, after clipping its gradient to a norm.
 
     weights, gradient, first, second: (P, D); steps: (P,) int64, steps taken; rate, limit: (P,), limit 0 = no clipping;
@@ -18,9 +19,7 @@ def adam_step(weights, gradient, first, second, steps, rate, limit, beta1, beta2
         if active[p]:
             norms[p] = norm(gradient, p)
             steps[p] += 1
-            move(
-                weights, gradient, first, second, p, steps[p], rate[p], limit[p], norms[p], beta1, beta2, epsilon
-            )
+            move(weights, gradient, first, second, p, steps[p], rate[p], limit[p], norms[p])
 
 
 @formula
@@ -33,12 +32,12 @@ def norm(gradient, p):
 
 
 @formula
-def move(weights, gradient, first, second, p, step, rate, limit, length, beta1, beta2, epsilon):
+def move(weights, gradient, first, second, p, step, rate, limit, length):
     """One step of one policy."""
-    shrink = min(1.0, limit / (length + 1e-6)) if limit > 0 else 1.0
     real = weights.dtype.type
-    size, scale = real(rate / (1 - beta1**step)), real(1 / math.sqrt(1 - beta2**step))
-    b1, b2, eps, shrink = real(beta1), real(beta2), real(epsilon), real(shrink)
+    shrink = real(min(1.0, limit / (length + 1e-6)) if limit > 0 else 1.0)
+    size, scale = real(rate / (1 - BETA1**step)), real(1 / math.sqrt(1 - BETA2**step))
+    b1, b2, eps = real(BETA1), real(BETA2), real(EPSILON)
     for k in range(weights.shape[1]):
         g = shrink * gradient[p, k]
         m = b1 * first[p, k] + (real(1) - b1) * g

@@ -20,7 +20,7 @@ import numba
 import numpy as np
 
 from cavalcade.jit import formula, kernel, routine
-from cavalcade.ppo.fused.network import TILE, backward, context_gradient, fold_context, forward
+from cavalcade.ppo.fused.network import TILE, backward, context_gradient, fold_context, forward, load
 from cavalcade.ppo.fused.scalar import exp, exponentials
 
 METRICS = ("policy_loss", "value_loss", "entropy", "kl", "clip_fraction")
@@ -140,7 +140,7 @@ def value_loss(b, c, p, r, scale, value, metrics):
 
 
 @routine
-def part_gradient(net, b, c, p, cut, samples, all_weights, contexts, active, works, scratches, parts, all_metrics):
+def part_gradient(net, b, c, p, cut, samples, all_weights, inputs, active, works, scratches, parts, all_metrics):
     """Loss and gradient of a part of one policy's rows."""
     gradient, metrics = parts[p, cut], all_metrics[p, cut]
     gradient[:] = 0
@@ -148,21 +148,18 @@ def part_gradient(net, b, c, p, cut, samples, all_weights, contexts, active, wor
     if not active[p]:
         return
     thread = numba.get_thread_id()
-    weights, context, work, scratch = all_weights[p], contexts[p], works[thread], scratches[thread]
+    weights, work, scratch = all_weights[p], works[thread], scratches[thread]
     n, cuts = b.num_rows[p], parts.shape[1]
     start, stop = cut * n // cuts, (cut + 1) * n // cuts
     scale = weights.dtype.type(1 / samples[p])
-    actions, padded, inputs, last = net.actions, net.padded, net.inputs, net.layers - 1
+    actions, padded, values, last = net.actions, net.padded, net.inputs, net.layers - 1
     mask, weight, allowed = scratch[0], scratch[1], scratch[2]
     x, rows = b.x[p], b.rows[p]
-    fold_context(net, weights, context, work)
+    fold_context(net, weights, inputs, p, work)
     for first in range(start, stop, TILE):
         size = min(TILE, stop - first)
-        at = net.x
         for i in range(size):
-            row = x[rows[first + i]]
-            for j in range(inputs):
-                work[at + i * inputs + j] = row[j]
+            load(x, rows[first + i], inputs, p, values, work, net.x + i * values)
         forward(net, 0, weights, work, size)
         forward(net, 1, weights, work, size)
         for i in range(size):
@@ -183,14 +180,14 @@ def part_gradient(net, b, c, p, cut, samples, all_weights, contexts, active, wor
 
 
 @kernel(parallel=True, numerics=True)
-def gradients(net, b, c, samples, weights, context, active, work, scratch, parts, metrics, gradient):
+def gradients(net, b, c, samples, weights, inputs, active, work, scratch, parts, metrics, gradient):
     """Loss and gradient of the mean over a minibatch, for every active policy.
 
     Args:
         net: layout of the networks.
         b: the minibatch; c: coefficients of the loss.
         samples: how many samples the mean is over, (P,).
-        weights: (P, D); context: (P, C).
+        weights: (P, D); inputs: what the networks see besides.
         active: policies to compute, (P,) bool.
         work: (threads, work size); scratch: (threads, 3, padded actions), zero beyond the actions.
         parts: (P, parts, D), overwritten; metrics: (P, parts, metrics), overwritten.
@@ -199,14 +196,14 @@ def gradients(net, b, c, samples, weights, context, active, work, scratch, parts
     policies, cuts = parts.shape[0], parts.shape[1]
     for task in numba.prange(policies * cuts):
         part_gradient(
-            net, b, c, task // cuts, task % cuts, samples, weights, context, active, work, scratch, parts, metrics
+            net, b, c, task // cuts, task % cuts, samples, weights, inputs, active, work, scratch, parts, metrics
         )
     for p in numba.prange(policies):
-        sum_parts(net, p, context, active, parts, metrics, gradient)
+        sum_parts(net, p, inputs, active, parts, metrics, gradient)
 
 
 @routine
-def sum_parts(net, p, context, active, parts, metrics, gradient):
+def sum_parts(net, p, inputs, active, parts, metrics, gradient):
     """One policy's gradient and metrics from their parts."""
     if active[p]:
         into = gradient[p]
@@ -217,4 +214,4 @@ def sum_parts(net, p, context, active, parts, metrics, gradient):
                 into[k] += part[k]
             for k in range(metrics.shape[2]):
                 metrics[p, 0, k] += metrics[p, cut, k]
-        context_gradient(net, context[p], into)
+        context_gradient(net, inputs, p, into)

@@ -8,11 +8,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cavalcade.jit import routine
+from cavalcade.jit import formula, routine
 from cavalcade.policy.mlp import NETS, MlpSpec
 from cavalcade.ppo.fused.scalar import tanh
 
 TILE = 96  # rows
+
+
+class Inputs(NamedTuple):
+    """What the networks of each policy see besides the raw observation."""
+
+    context: np.ndarray  # (P, C): constant inputs
+    shift: np.ndarray  # (P, O): taken off an observation …
+    scale: np.ndarray  # (P, O): … which is then multiplied by this
 
 
 class Layout(NamedTuple):
@@ -65,9 +73,17 @@ def matrix(flat, at, rows, columns):
     return flat[at : at + rows * columns].reshape(rows, columns)
 
 
+@formula
+def load(x, row, inputs, p, size, into, at):
+    """An observation of `size` values, shifted and scaled, into the work array."""
+    for j in range(size):
+        into[at + j] = (into.dtype.type(x[row, j]) - inputs.shift[p, j]) * inputs.scale[p, j]
+
+
 @routine
-def fold_context(net, weights, context, work):
+def fold_context(net, weights, inputs, p, work):
     """The first biases with the policy's constant inputs added in: they are the same for every row."""
+    context = inputs.context[p]
     for n in range(2):
         columns = net.columns[n, 0]
         bias, into = weights[net.bias[n, 0] :], work[net.folded[n] :]
@@ -131,8 +147,9 @@ def backward(net, n, weights, work, rows, gradient):
 
 
 @routine
-def context_gradient(net, context, gradient):
+def context_gradient(net, inputs, p, gradient):
     """The weights of the constant inputs: their gradient is that of the first bias times the input."""
+    context = inputs.context[p]
     for n in range(2):
         columns = net.columns[n, 0]
         bias = gradient[net.bias[n, 0] :]

@@ -12,10 +12,9 @@ import numpy as np
 
 from cavalcade.jit import kernel, routine, rule
 from cavalcade.ppo.fused.gradient import NONE
-from cavalcade.ppo.fused.network import TILE, fold_context, forward
+from cavalcade.ppo.fused.network import TILE, fold_context, forward, load
 from cavalcade.ppo.fused.scalar import exponentials
 from cavalcade.rng import GOLDEN, mix
-
 
 _PARTS = 8  # of a policy's new rows, for threads to take in turn
 
@@ -38,16 +37,31 @@ def hash_word(h, w):
     return mix(h + np.uint64(w) + GOLDEN)
 
 
-@kernel(parallel=True)
-def find_rows(table, words, x, wanted, rows):
-    """The row of each environment's observation, made where it is new; environments not wanted are left alone.
+@kernel(parallel=True, numerics=True)
+def find_and_evaluate(net, table, weights, inputs, words, x, work, wanted, rows):
+    """The row of each environment's observation; new ones are made, and policies asked what they make of them.
 
-    words: (P·N, W); x: (P·N, O); wanted: (P·N,) bool; rows: (P·N,) int32, the result. There must be room for all.
+    words: (P·N, W); x: (P·N, O); wanted: (P·N,) bool, others are left alone; rows: (P·N,) int32, the result. There must
+    be room for all.
     """
     policies, size = table.slots.shape
     n = rows.size // policies
     for p in numba.prange(policies):
         find_policy_rows(table, p, size - 1, words, x, wanted, rows, p * n, (p + 1) * n)
+    if any_new(table):
+        for task in numba.prange(policies * _PARTS):
+            evaluate_part(net, table, task // _PARTS, task % _PARTS, weights, inputs, work)
+        for p in numba.prange(policies):
+            mark_ready(table, p)
+
+
+@rule
+def any_new(table):
+    """Whether some row has not been evaluated."""
+    for p in range(table.count.size):
+        if table.count[p] > table.ready[p]:
+            return True
+    return False
 
 
 @rule
@@ -86,16 +100,6 @@ def find_row(table, p, slot_mask, words, x, e):
     return row
 
 
-@kernel(parallel=True, numerics=True)
-def evaluate_rows(net, table, weights, context, work):
-    """What the policies make of their new rows."""
-    policies = table.count.size
-    for task in numba.prange(policies * _PARTS):
-        evaluate_part(net, table, task // _PARTS, task % _PARTS, weights, context, work)
-    for p in numba.prange(policies):
-        mark_ready(table, p)
-
-
 @rule
 def mark_ready(table, p):
     """All rows of a policy are computed."""
@@ -103,22 +107,19 @@ def mark_ready(table, p):
 
 
 @routine
-def evaluate_part(net, table, p, part, all_weights, contexts, works):
+def evaluate_part(net, table, p, part, all_weights, inputs, works):
     """Weight and value of a part of a policy's new rows."""
     ready, new = table.ready[p], table.count[p] - table.ready[p]
     start, stop = ready + part * new // _PARTS, ready + (part + 1) * new // _PARTS
     if stop == start:
         return
-    weights, context, work = all_weights[p], contexts[p], works[numba.get_thread_id()]
-    fold_context(net, weights, context, work)
-    inputs, padded, last = net.inputs, net.padded, net.layers - 1
+    weights, work, x = all_weights[p], works[numba.get_thread_id()], table.x[p]
+    fold_context(net, weights, inputs, p, work)
+    values, padded, last = net.inputs, net.padded, net.layers - 1
     for first in range(start, stop, TILE):
         size = min(TILE, stop - first)
-        observations = work[net.x : net.x + size * inputs]
-        x = table.x[p, first : first + size]
         for i in range(size):
-            for j in range(inputs):
-                observations[i * inputs + j] = x[i, j]
+            load(x, first + i, inputs, p, values, work, net.x + i * values)
         forward(net, 0, weights, work, size)
         forward(net, 1, weights, work, size)
         for i in range(size):

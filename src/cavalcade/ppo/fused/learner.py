@@ -1,0 +1,220 @@
+"""PPO by compiled kernels: the CPU learner, with plain or distinct rows."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from cavalcade.config import PPOConfig
+from cavalcade.envs.contract import Environment
+from cavalcade.errors import ConfigError
+from cavalcade.jit import all_threads
+from cavalcade.ppo.fused import act, adam, gae
+from cavalcade.ppo.fused.blas import single_threaded_blas
+from cavalcade.ppo.fused.gradient import METRICS, Coefficients, gradients
+from cavalcade.ppo.fused.network import Inputs, layout_of
+from cavalcade.ppo.fused.reduction import DistinctRows, PlainRows
+from cavalcade.ppo.fused.rows import find_and_evaluate
+from cavalcade.ppo.learner import Learner
+from cavalcade.ppo.population import Hyper, merge_moments, observation_scaling
+from cavalcade.ppo.shuffle import shuffle
+
+_PARTS = 8  # into which the gradient of a small population is cut: enough for threads, few enough to sum
+_KL = METRICS.index("kl")
+
+
+class FusedLearner(Learner):
+    """Learns with compiled kernels on CPU threads.
+
+    With `distinct`, each different observation is computed once while the weights stay the same, and samples that share
+    observation, mask and action are one term of the loss (C1: equal to the plain loss up to rounding).
+    """
+
+    name = "fused"
+
+    def __init__(
+        self,
+        env: Environment,
+        config: PPOConfig,
+        seeds: Sequence[int],
+        *,
+        hyper: Hyper | None = None,
+        context: NDArray | None = None,
+        distinct: bool = False,
+        dtype: torch.dtype = torch.float32,
+    ):
+        if why := why_not(env, config, distinct):
+            raise ConfigError(why)
+        single_threaded_blas()
+        super().__init__(env, config, seeds, hyper=hyper, context=context, distinct=distinct, dtype=dtype)
+        self._real = real = np.dtype(str(dtype).removeprefix("torch."))
+        self._net = layout_of(self.spec)
+        threads, parts, everyone = all_threads(), max(1, _PARTS // self.policies), env.spec.num_envs
+        self._work = np.zeros((threads, self._net.work), real)
+        self._scratch = np.zeros((threads, 3, self._net.padded), real)
+        self._parts = np.zeros((self.policies, parts, self.spec.size), real)
+        self._metrics = np.zeros((self.policies, parts, len(METRICS)))
+        self._gradient = np.zeros((self.policies, self.spec.size), real)
+        self._piece = np.zeros_like(self._gradient)
+        self._norms = np.zeros(self.policies)
+        self._actions, self._rows = np.zeros(everyone, np.int32), np.zeros(everyone, np.int32)
+        self._values = np.zeros(everyone, real)
+        self._weights, self._clock = self.state.weights.numpy(), self.state.counters.numpy()
+        self._store = act.Store(*(getattr(self.rollout, name).numpy() for name in act.Store._fields))
+        self._everywhere = np.ones(everyone, np.bool_)
+        self._order = np.tile(np.arange(config.num_envs * config.update_steps), (self.policies, 1))
+        h = self.hyper
+        self._coefficients = Coefficients(
+            *(x.astype(real) for x in (h.clip, h.value_coef, h.entropy_coef, h.value_clip))
+        )
+        self._distinct = (
+            DistinctRows(env, env.packed, self.rollout, self._net, real) if distinct and env.packed else None
+        )
+        self._reduction = self._distinct or PlainRows(self.rollout, real)
+        self.restore()
+
+    def restore(self) -> None:
+        """Brings what is derived from the state up to date."""
+        shift, scale = observation_scaling(self.state, self.config.normalise_observations)
+        self._inputs = Inputs(*(np.ascontiguousarray(x, self._real) for x in (self.context, shift, scale)))
+        if self._distinct:
+            self._distinct.forget()
+
+    def act(self, t: int) -> NDArray:
+        """Draws actions from the rows of the observations, or by a forward pass."""
+        x, mask, packed = self.env.buffers.observation, self.env.buffers.action_mask, self.env.packed
+        if self._distinct and packed:
+            self._distinct.make_room(self.config.num_envs)
+            act.act_by_rows(
+                self._net, self._distinct.table, self._weights, self._inputs, packed.observation, x, mask,
+                packed.action_mask, self.action_keys, self._clock[0], self._work, self._scratch, self._everywhere,
+                self._rows, self._actions, self._store, t,
+            )  # fmt: skip
+        else:
+            act.act_plain(
+                self._net, self._weights, self._inputs, x, mask, self.action_keys, self._clock[0], self._work,
+                self._scratch, self._actions, self._store, t,
+            )  # fmt: skip
+        return self._actions
+
+    def values(self, final: bool, wanted: NDArray[np.bool_]) -> NDArray:
+        """Values of observations, of the current step or of those that ended an episode."""
+        buffers, packed = self.env.buffers, self.env.packed
+        x = buffers.final_observation if final else buffers.observation
+        if self._distinct and packed:
+            self._distinct.make_room(self.config.num_envs)
+            find_and_evaluate(
+                self._net, self._distinct.table, self._weights, self._inputs,
+                packed.final_observation if final else packed.observation, x, self._work, wanted, self._rows,
+            )  # fmt: skip
+            found = np.where(wanted, self._rows, 0).reshape(self.policies, -1)
+            return np.take_along_axis(self._distinct.table.value, found, axis=1)
+        act.values_plain(self._net, self._weights, self._inputs, x, wanted, self._work, self._values)
+        return self._values.reshape(self.policies, -1)
+
+    def update(self, progress: float) -> dict[str, NDArray]:
+        """Advantages, then epochs of minibatches; a policy past its KL limit sits out the rest."""
+        c, samples = self.config, self._order.shape[1]
+        self.timer.skip()
+        self._advantages()
+        self.timer.lap("advantage")
+        self._reduction.begin()
+        rates, active = self.rates(progress), np.ones(self.policies, np.bool_)
+        sums, steps = np.zeros((self.policies, len(METRICS) + 1)), 0
+        for epoch in range(c.epochs):
+            if c.minibatches > 1:
+                shuffle(self.shuffle_keys, self.state.updates, epoch, self._order)
+            for start in range(0, samples, samples // c.minibatches):
+                metrics = self._minibatch_gradient(start, samples // c.minibatches, active)
+                active &= ~((self.hyper.target_kl > 0) & (metrics[:, _KL] > 1.5 * self.hyper.target_kl))
+                self._step(rates, active)
+                sums += np.column_stack([metrics, self._norms])
+                steps += 1
+                if not active.any():
+                    break
+            if not active.any():
+                break
+        found = dict(zip((*METRICS, "grad_norm"), (sums / steps).T, strict=True)) | {"learning_rate": rates}
+        if self._distinct:
+            found["distinct_rows"] = self._distinct.table.count / samples
+        self._finish()
+        self.timer.lap("update")
+        return found
+
+    def _advantages(self) -> None:
+        """GAE on scaled rewards."""
+        r, h, s, real = self.rollout, self.hyper, self.state, self._real
+        reward, ended = r.reward.numpy(), r.ended.numpy()
+        scale = np.ones(self.policies)
+        if self.config.normalise_returns:
+            moments = (s.return_sum, s.return_count, s.return_mean, s.return_square)
+            gae.discounted_moments(reward, ended, h.gamma, *(x.numpy() for x in moments))
+            scale = 1 / np.sqrt(s.return_square.numpy() / s.return_count.numpy() + 1e-8)
+        gae.gae(
+            reward, r.value.numpy(), ended, r.bootstrap.numpy(), r.last_value.numpy(), scale.astype(real),
+            h.gamma.astype(real), (h.gamma * h.gae_lambda).astype(real), r.advantage.numpy(), r.returns.numpy(),
+        )  # fmt: skip
+        if self.config.normalise_advantages:
+            gae.normalise(r.advantage.numpy().reshape(self.policies, -1))
+
+    def _minibatch_gradient(self, start: int, size: int, active: NDArray[np.bool_]) -> NDArray:
+        """The gradient of the mean over a minibatch, in `_gradient`; its metrics, (P, metrics)."""
+        pieces, total = self.config.accumulate, np.full(self.policies, size)
+        metrics = np.zeros((self.policies, len(METRICS)))
+        for piece in range(pieces):
+            self._reduction.take(self._order, start + piece * size // pieces, start + (piece + 1) * size // pieces)
+            gradients(
+                self._net, self._reduction.batch, self._coefficients, total, self._weights, self._inputs, active,
+                self._work, self._scratch, self._parts, self._metrics, self._piece,
+            )  # fmt: skip
+            if piece:
+                self._gradient += self._piece
+            else:
+                self._gradient, self._piece = self._piece, self._gradient
+            metrics += self._metrics[:, 0]
+        return metrics
+
+    def _step(self, rates: NDArray, active: NDArray[np.bool_]) -> None:
+        """Adam."""
+        s = self.state
+        self._norms[:] = 0
+        adam.adam_step(
+            self._weights, self._gradient, s.first_moment.numpy(), s.second_moment.numpy(), s.adam_steps.numpy(),
+            rates, self.hyper.grad_clip, active, self._norms,
+        )  # fmt: skip
+
+    def _finish(self) -> None:
+        """Books the update: running moments of observations, and nothing remembered of the old weights."""
+        if self.config.normalise_observations:
+            s = self.state
+            merge_moments(s.observation_count, s.observation_mean, s.observation_square, *self._observation_moments())
+        self.state.counters[1] += 1
+        self.restore()
+
+    def _observation_moments(self) -> tuple[NDArray, NDArray, NDArray]:
+        """Count, mean and summed squared deviation of the rollout's observations, per policy."""
+        samples = self._order.shape[1]
+        if self._distinct:
+            self._distinct.take(np.tile(np.arange(samples), (self.policies, 1)), 0, samples)
+            x, n = self._distinct.table.x, self._distinct.batch.row_n
+            x, n = x[:, : int(self._distinct.table.count.max())].astype(np.float64), n.astype(np.float64)
+            n = n[:, : x.shape[1]]
+            n = np.where(np.arange(x.shape[1]) < self._distinct.table.count[:, None], n, 0)
+        else:
+            x = self.rollout.observation.numpy().reshape(self.policies, samples, -1).astype(np.float64)
+            n = np.ones((self.policies, samples))
+        mean = np.einsum("pn,pno->po", n, x) / samples
+        square = np.einsum("pn,pno->po", n, (x - mean[:, None]) ** 2)
+        return np.full(self.policies, float(samples)), mean, square
+
+
+def why_not(env: Environment, config: PPOConfig, distinct: bool) -> str | None:
+    """What stands against the fused learner with these settings, in words, or nothing."""
+    if config.replay:
+        return f"replay is {config.replay}; the fused learner has none, use --learner torch or --replay 0"
+    if distinct and env.packed is None:
+        return f"the observations of {env.spec.name} are not packed; distinct rows need that, use --rows plain"
+    if distinct and config.value_clip:
+        return f"value_clip is {config.value_clip}; distinct rows cannot have it, use --rows plain or --value-clip 0"
+    return None

@@ -1,0 +1,95 @@
+"""What a learner is: it acts in an environment, remembers a rollout, and learns from it.
+
+Two of them share state and results: `TorchLearner`, plain torch with everything, the reference; and
+`fused.FusedLearner`, compiled kernels for the CPU.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from gymnasium.spaces import Box, Discrete
+from numpy.typing import NDArray
+
+from cavalcade.config import PPOConfig
+from cavalcade.envs.contract import Environment
+from cavalcade.errors import ConfigError
+from cavalcade.policy.mlp import MlpSpec
+from cavalcade.ppo.collect import collect
+from cavalcade.ppo.keys import environment_keys, policy_keys
+from cavalcade.ppo.population import Hyper, LearnerState
+from cavalcade.ppo.rollout import Ended, EpisodeLog, Rollout
+from cavalcade.ppo.timer import Timer
+
+
+class Learner(ABC):
+    """Policies that learn in a batch of environments: the first N belong to policy 0, and so on."""
+
+    name: str
+
+    def __init__(
+        self,
+        env: Environment,
+        config: PPOConfig,
+        seeds: Sequence[int],
+        *,
+        hyper: Hyper | None = None,
+        context: NDArray | None = None,
+        distinct: bool = False,
+        dtype: torch.dtype = torch.float32,
+    ):
+        if env.spec.num_envs != len(seeds) * config.num_envs:
+            raise ConfigError(
+                f"the batch has {env.spec.num_envs} environments; {len(seeds)} policies × {config.num_envs} need "
+                f"{len(seeds) * config.num_envs}"
+            )
+        self.env, self.config, self.seeds, self.dtype = env, config, tuple(seeds), dtype
+        self.hyper = hyper or Hyper.of(config, len(seeds))
+        self.context = np.zeros((len(seeds), 0)) if context is None else np.asarray(context, np.float64)
+        self.spec = spec_for(env, config, self.context.shape[1])
+        self.state = LearnerState.fresh(self.spec, seeds, config.num_envs, dtype)
+        self.rollout = Rollout.allocate(env, len(seeds), config.update_steps, distinct=distinct, dtype=dtype)
+        self.timer = Timer()
+        self.episodes = EpisodeLog()
+        self.action_keys = environment_keys(seeds, config.num_envs)
+        self.shuffle_keys = policy_keys(seeds)
+
+    @property
+    def policies(self) -> int:
+        """P."""
+        return len(self.seeds)
+
+    def collect(self) -> Ended:
+        """Plays T steps into the rollout; returns the episodes that ended."""
+        collect(self.env, self, self.rollout, self.state, self.episodes, self.config.horizon_ends, self.timer)
+        return self.episodes.take()
+
+    @abstractmethod
+    def act(self, t: int) -> NDArray:
+        """Actions (P·N,) for the environment's observations, booked as step t of the rollout."""
+
+    @abstractmethod
+    def values(self, final: bool, wanted: NDArray[np.bool_]) -> NDArray:
+        """Values (P, N) of the current or the final observations of the environments wanted."""
+
+    @abstractmethod
+    def update(self, progress: float) -> dict[str, NDArray]:
+        """Learns from the rollout, at a given share of the run; metrics by name, (P,) each."""
+
+    def restore(self) -> None:
+        """To be called after the state was loaded from outside."""
+
+    def rates(self, progress: float) -> NDArray:
+        """Learning rates (P,) at a given share of the run."""
+        return self.hyper.learning_rate * (1 - progress if self.config.schedule == "linear" else 1)
+
+
+def spec_for(env: Environment, config: PPOConfig, context: int = 0) -> MlpSpec:
+    """The networks that fit an environment."""
+    observations, actions = env.spec.observation_space, env.spec.action_space
+    if not isinstance(observations, Box) or len(observations.shape) != 1 or not isinstance(actions, Discrete):
+        raise ConfigError(
+            f"{env.spec.name} has {observations} and {actions}; policies here take a flat Box and Discrete"
+        )
+    return MlpSpec(observations.shape[0], int(actions.n), config.hidden, context)

@@ -1,0 +1,68 @@
+"""The PPO loss in plain torch: the reference that the fused kernels are held to."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+_IMPOSSIBLE = -1e30  # a logit that leaves no probability
+
+
+class Minibatch(NamedTuple):
+    """Samples, (P, b, …)."""
+
+    observation: Tensor  # (P, b, O)
+    mask: Tensor  # (P, b, A) bool
+    action: Tensor  # (P, b)
+    log_prob: Tensor  # when collected
+    value: Tensor  # when collected
+    advantage: Tensor
+    returns: Tensor
+    weight: Tensor  # importance of each sample, 1 for fresh ones
+
+
+class Coefficients(NamedTuple):
+    """Weights of the loss, (P,) each."""
+
+    clip: Tensor
+    value: Tensor
+    entropy: Tensor
+    value_clip: Tensor  # 0 for none
+
+
+def masked_log_probs(logits: Tensor, mask: Tensor) -> Tensor:
+    """Log-probabilities of all actions, those of forbidden ones very negative; (…, A)."""
+    return torch.log_softmax(logits.masked_fill(~mask, _IMPOSSIBLE), dim=-1)
+
+
+def ppo_loss(logits: Tensor, values: Tensor, batch: Minibatch, c: Coefficients) -> tuple[Tensor, dict[str, Tensor]]:
+    """The loss of each policy, (P,), and what it is made of.
+
+        −mean w min(ρ A, clip(ρ, 1 ± ε) A) + c_v mean (v − R)² − c_e mean H(π),   ρ = π(a) / π_old(a)
+
+    w: importance weights of replayed samples. With value_clip the value loss is the larger of that of v and that of v
+    held within value_clip of its old value.
+    """
+    log_probs = masked_log_probs(logits, batch.mask)
+    log_prob = log_probs.gather(-1, batch.action.long().unsqueeze(-1)).squeeze(-1)
+    entropy = -(log_probs.exp() * log_probs).sum(-1)
+    log_ratio = log_prob - batch.log_prob
+    ratio = log_ratio.exp()
+    clip = c.clip.unsqueeze(1)
+    held = torch.minimum(torch.maximum(ratio, 1 - clip), 1 + clip)
+    gain = torch.minimum(ratio * batch.advantage, held * batch.advantage)
+    policy_loss = -(batch.weight * gain).mean(1)
+    square = (values - batch.returns) ** 2
+    limit = c.value_clip.unsqueeze(1)
+    near = batch.value + torch.minimum(torch.maximum(values - batch.value, -limit), limit)
+    square = torch.where(limit > 0, torch.maximum(square, (near - batch.returns) ** 2), square)
+    value_loss = square.mean(1)
+    loss = policy_loss + c.value * value_loss - c.entropy * entropy.mean(1)
+    metrics = {
+        "policy_loss": policy_loss,
+        "value_loss": value_loss,
+        "entropy": entropy.mean(1),
+        "kl": (ratio - 1 - log_ratio).mean(1),
+        "clip_fraction": ((ratio > 1 + clip) | (ratio < 1 - clip)).to(ratio.dtype).mean(1),
+    }
+    return loss, {name: value.detach() for name, value in metrics.items()}

@@ -1,0 +1,134 @@
+"""What belongs to the policies of a population: hyper-parameters, seeds, and the state of learning."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cavalcade.config import PPOConfig
+from cavalcade.errors import ConfigError, StateError
+from cavalcade.policy.mlp import MlpSpec
+
+
+@dataclass(frozen=True)
+class Hyper:
+    """Hyper-parameters, one per policy: (P,) float64 each."""
+
+    learning_rate: np.ndarray
+    gamma: np.ndarray
+    gae_lambda: np.ndarray
+    clip: np.ndarray
+    value_coef: np.ndarray
+    value_clip: np.ndarray
+    entropy_coef: np.ndarray
+    grad_clip: np.ndarray
+    target_kl: np.ndarray
+
+    @classmethod
+    def of(cls, config: PPOConfig, policies: int, **given: Sequence[float]) -> "Hyper":
+        """The configuration's values for all policies, but for those given one by one."""
+        names = [f.name for f in fields(cls)]
+        for name, values in given.items():
+            if name not in names:
+                raise ConfigError(f"{name!r} is no hyper-parameter of a policy; there are {', '.join(names)}")
+            if len(values) != policies:
+                raise ConfigError(f"{name} has {len(values)} values for {policies} policies")
+        return cls(**{n: np.array(given.get(n, [getattr(config, n)] * policies), np.float64) for n in names})
+
+
+@dataclass
+class LearnerState:
+    """Everything that learning changes, and so everything a checkpoint holds. Rows belong to policies."""
+
+    weights: Tensor  # (P, D)
+    first_moment: Tensor  # (P, D)
+    second_moment: Tensor  # (P, D)
+    adam_steps: Tensor  # (P,) int64
+    return_sum: Tensor  # (P, N) float64: discounted reward so far in each environment …
+    return_count: Tensor  # (P,) float64: … and running moments of it
+    return_mean: Tensor  # (P,) float64
+    return_square: Tensor  # (P,) float64
+    observation_count: Tensor  # (P,) float64: running moments of observations
+    observation_mean: Tensor  # (P, O) float64
+    observation_square: Tensor  # (P, O) float64
+    episode_return: Tensor  # (P, N) float64: reward so far in each environment's episode
+    episode_length: Tensor  # (P, N) int64
+    counters: Tensor  # (2,) int64: steps of each environment, updates
+
+    @classmethod
+    def fresh(
+        cls, spec: MlpSpec, seeds: Sequence[int], num_envs: int, dtype: torch.dtype = torch.float32
+    ) -> "LearnerState":
+        """The state before the first update."""
+        policies = len(seeds)
+        weights = spec.initial_weights(list(seeds), dtype)
+
+        def zeros(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
+            return torch.zeros(shape, dtype=dtype)
+
+        return cls(
+            weights=weights,
+            first_moment=torch.zeros_like(weights),
+            second_moment=torch.zeros_like(weights),
+            adam_steps=zeros(policies, dtype=torch.int64),
+            return_sum=zeros(policies, num_envs),
+            return_count=zeros(policies),
+            return_mean=zeros(policies),
+            return_square=zeros(policies),
+            observation_count=zeros(policies),
+            observation_mean=zeros(policies, spec.inputs),
+            observation_square=zeros(policies, spec.inputs),
+            episode_return=zeros(policies, num_envs),
+            episode_length=zeros(policies, num_envs, dtype=torch.int64),
+            counters=zeros(2, dtype=torch.int64),
+        )
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All of it by name."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}
+
+    def load(self, saved: Mapping[str, Tensor]) -> None:
+        """Takes over a saved state, in place; nothing changes if it does not fit."""
+        for name, mine in self.tensors().items():
+            if name not in saved:
+                raise StateError(f"the checkpoint lacks {name}; it was written by another version or is not whole")
+            if saved[name].shape != mine.shape or saved[name].dtype != mine.dtype:
+                raise StateError(
+                    f"{name} of the checkpoint is {saved[name].dtype} {tuple(saved[name].shape)}; "
+                    f"this run needs {mine.dtype} {tuple(mine.shape)}"
+                )
+        for name, mine in self.tensors().items():
+            mine.copy_(saved[name])
+
+    @property
+    def clock(self) -> int:
+        """Steps that each environment has taken."""
+        return int(self.counters[0])
+
+    @property
+    def updates(self) -> int:
+        """Updates that have been made."""
+        return int(self.counters[1])
+
+
+def observation_scaling(state: LearnerState, normalise: bool) -> tuple[np.ndarray, np.ndarray]:
+    """What to take off observations and what to multiply them by, (P, O) each."""
+    shape = tuple(state.observation_mean.shape)
+    if not normalise or not bool((state.observation_count > 0).all()):
+        return np.zeros(shape), np.ones(shape)
+    count = state.observation_count.numpy()[:, None]
+    deviation = np.sqrt(state.observation_square.numpy() / count + 1e-8)
+    return state.observation_mean.numpy().copy(), 1 / np.maximum(deviation, 1e-3)
+
+
+def merge_moments(count: Tensor, mean: Tensor, square: Tensor, n: np.ndarray, m: np.ndarray, s: np.ndarray) -> None:
+    """Adds samples to running moments, in place: n of mean m and summed squared deviation s, per policy (Chan)."""
+    n_, m_, s_ = (torch.as_tensor(x, dtype=torch.float64) for x in (n, m, s))
+    total = count + n_
+    delta = m_ - mean
+    ratio = (n_ / total).unsqueeze(-1)
+    square += s_ + delta**2 * count.unsqueeze(-1) * ratio
+    mean += delta * ratio
+    count.copy_(total)

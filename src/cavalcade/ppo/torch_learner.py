@@ -1,0 +1,232 @@
+"""PPO in plain torch: every option, any device; the reference that the fused learner is held to."""
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from cavalcade.config import PPOConfig
+from cavalcade.envs.contract import Environment
+from cavalcade.jit import kernel
+from cavalcade.policy.mlp import forward
+from cavalcade.ppo.advantage import gae, normalise, vtrace
+from cavalcade.ppo.fused.act import draw_target
+from cavalcade.ppo.fused.gae import discounted_moments
+from cavalcade.ppo.learner import Learner
+from cavalcade.ppo.loss import Coefficients, Minibatch, masked_log_probs
+from cavalcade.ppo.population import Hyper, merge_moments, observation_scaling
+from cavalcade.ppo.rollout import Rollout
+from cavalcade.ppo.shuffle import shuffle
+from cavalcade.ppo.update import adam_step, gradient, take
+
+
+@kernel
+def _targets(keys, clock, targets):
+    for e in range(keys.size):
+        targets[e] = draw_target(keys, e, clock)
+
+
+@dataclass
+class Remembered:
+    """A rollout of an earlier update, for replay: what happened and how likely it was then. (P, T, N, …)"""
+
+    observation: Tensor
+    mask: Tensor
+    action: Tensor
+    log_prob: Tensor
+    reward: Tensor
+    ended: Tensor
+    final: Tensor  # (P, T, N, O): last observations of episodes that ran out of time …
+    out_of_time: Tensor  # … and where there are any
+    last: Tensor  # (P, N, O): observation after the last step
+
+
+class TorchLearner(Learner):
+    """Learns by autograd."""
+
+    name = "torch"
+
+    def __init__(
+        self,
+        env: Environment,
+        config: PPOConfig,
+        seeds: Sequence[int],
+        *,
+        hyper: Hyper | None = None,
+        context: NDArray | None = None,
+        dtype: torch.dtype = torch.float32,
+    ):
+        super().__init__(env, config, seeds, hyper=hyper, context=context, dtype=dtype)
+        self._context = torch.as_tensor(self.context, dtype=dtype)
+        self._samples = config.num_envs * config.update_steps
+        self._order = np.zeros((self.policies, self._samples), np.int64)
+        h = self.hyper
+        coefficients = (h.clip, h.value_coef, h.entropy_coef, h.value_clip)
+        self._coefficients = Coefficients(*(torch.as_tensor(x, dtype=dtype) for x in coefficients))
+        self._replay: deque[Remembered] = deque(maxlen=config.replay)
+        self._final = torch.zeros(0)
+        self._out_of_time = torch.zeros(0)
+        self.restore()
+
+    def restore(self) -> None:
+        """Brings what is derived from the state up to date."""
+        shift, scale = observation_scaling(self.state, self.config.normalise_observations)
+        self._shift, self._scale = (torch.as_tensor(x, dtype=self.dtype).unsqueeze(1) for x in (shift, scale))
+
+    def _forward(self, weights: Tensor, observation: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits and values of raw observations (P, b, O)."""
+        x = (observation.to(self.dtype) - self._shift) * self._scale
+        return forward(self.spec, weights, x, self._context)
+
+    @torch.no_grad()
+    def act(self, t: int) -> NDArray:
+        """Draws actions by inverting the cumulative distribution at counted random numbers."""
+        r, shape = self.rollout, (self.policies, self.config.num_envs)
+        observation = torch.from_numpy(self.env.buffers.observation).view(*shape, -1)
+        mask = torch.from_numpy(self.env.buffers.action_mask).view(*shape, -1)
+        logits, values = self._forward(self.state.weights, observation)
+        log_probs = masked_log_probs(logits, mask)
+        targets = np.zeros(shape[0] * shape[1])
+        _targets(self.action_keys, self.state.clock, targets)
+        cumulative = log_probs.double().exp().cumsum(-1)
+        target = torch.from_numpy(targets).view(*shape, 1) * cumulative[..., -1:]
+        action = torch.searchsorted(cumulative, target, right=True).clamp(max=logits.shape[-1] - 1)
+        r.observation[:, t], r.mask[:, t] = observation, mask
+        r.action[:, t] = action.squeeze(-1).to(torch.int32)
+        r.log_prob[:, t] = log_probs.gather(-1, action).squeeze(-1)
+        r.value[:, t] = values
+        if self.config.replay and t == 0:
+            self._final = torch.zeros_like(r.observation)
+            self._out_of_time = torch.zeros_like(r.ended)
+        return r.action[:, t].reshape(-1).numpy().copy()
+
+    @torch.no_grad()
+    def values(self, final: bool, wanted: NDArray[np.bool_]) -> NDArray:
+        """Values of observations, of the current step or of those that ended an episode."""
+        buffers = self.env.buffers
+        x = torch.from_numpy(buffers.final_observation if final else buffers.observation)
+        x = x.view(self.policies, self.config.num_envs, -1)
+        if final and self.config.replay:
+            t = (self.state.clock - 1) % self.config.update_steps
+            self._final[:, t] = x
+            self._out_of_time[:, t] = torch.from_numpy(wanted).view(self.policies, -1)
+        return self._forward(self.state.weights, x)[1].numpy()
+
+    def update(self, progress: float) -> dict[str, NDArray]:
+        """Advantages, then epochs of minibatches; a policy past its KL limit sits out the rest."""
+        c, s = self.config, self.state
+        self.timer.skip()
+        samples = [self._fresh()]
+        remembered = list(self._replay)
+        self._remember()
+        samples += [self._replayed(old) for old in remembered]
+        whole = Minibatch(*(torch.cat(parts, dim=1) for parts in zip(*samples, strict=True)))
+        self.timer.lap("advantage")
+        count = whole.action.shape[1]
+        size = count // c.minibatches
+        order = np.zeros((self.policies, count), np.int64)
+        rates = self.rates(progress)
+        active = torch.ones(self.policies, dtype=torch.bool)
+        limit_kl = torch.as_tensor(self.hyper.target_kl, dtype=self.dtype)
+        rate, grad_clip = (torch.as_tensor(x, dtype=self.dtype) for x in (rates, self.hyper.grad_clip))
+        sums, steps = {}, 0
+        for epoch in range(c.epochs):
+            if c.minibatches > 1:
+                shuffle(self.shuffle_keys, s.updates, epoch, order)
+            for start in range(0, size * c.minibatches, size):
+                batch = take(whole, torch.from_numpy(order[:, start : start + size])) if c.minibatches > 1 else whole
+                grad, metrics = gradient(self._forward, s.weights, batch, self._coefficients, c.accumulate)
+                active = active & ~((limit_kl > 0) & (metrics["kl"] > 1.5 * limit_kl))
+                metrics["grad_norm"] = adam_step(
+                    s.weights, grad, s.first_moment, s.second_moment, s.adam_steps, rate, grad_clip, active
+                )
+                sums = {name: sums.get(name, 0) + value for name, value in metrics.items()}
+                steps += 1
+                if not bool(active.any()):
+                    break
+            if not bool(active.any()):
+                break
+        self._finish()
+        self.timer.lap("update")
+        found = {name: np.asarray(value.numpy(), np.float64) / steps for name, value in sums.items()}
+        return found | {"learning_rate": rates}
+
+    def _scaled_reward(self, r: Rollout) -> Tensor:
+        """Rewards, divided by the running deviation of returns if so configured."""
+        s = self.state
+        if not self.config.normalise_returns:
+            return r.reward.to(self.dtype)
+        moments = (s.return_sum, s.return_count, s.return_mean, s.return_square)
+        discounted_moments(r.reward.numpy(), r.ended.numpy(), self.hyper.gamma, *(x.numpy() for x in moments))
+        return r.reward.to(self.dtype) * self._reward_scale()
+
+    def _reward_scale(self) -> Tensor:
+        s = self.state
+        if not self.config.normalise_returns:
+            return torch.ones(self.policies, 1, 1, dtype=self.dtype)
+        return (1 / torch.sqrt(s.return_square / s.return_count + 1e-8)).to(self.dtype).view(-1, 1, 1)
+
+    def _discounts(self) -> tuple[Tensor, Tensor]:
+        h = self.hyper
+        return tuple(torch.as_tensor(x, dtype=self.dtype) for x in (h.gamma, h.gamma * h.gae_lambda))  # type: ignore
+
+    def _fresh(self) -> Minibatch:
+        """The samples of this rollout, (P, B, …)."""
+        r = self.rollout
+        reward = self._scaled_reward(r)
+        advantage, returns = gae(reward, r.value, r.ended, r.bootstrap, r.last_value, *self._discounts())
+        if self.config.normalise_advantages:
+            advantage = normalise(advantage)
+        r.advantage.copy_(advantage)
+        r.returns.copy_(returns)
+        parts = (r.observation, r.mask, r.action, r.log_prob, r.value, advantage, returns, torch.ones_like(r.value))
+        return Minibatch(*(x.flatten(1, 2) for x in parts))
+
+    @torch.no_grad()
+    def _replayed(self, old: Remembered) -> Minibatch:
+        """The samples of an earlier rollout: targets by V-trace, each weighed by min(1, π / μ) at the start of the update."""
+        shape = old.action.shape
+        flat = old.observation.flatten(1, 2)
+        logits, values = self._forward(self.state.weights, flat)
+        log_prob = masked_log_probs(logits, old.mask.flatten(1, 2)).gather(
+            -1, old.action.flatten(1, 2).long().unsqueeze(-1)
+        )
+        log_prob, value = log_prob.squeeze(-1).view(shape), values.view(shape)
+        ratio = (log_prob - old.log_prob).exp()
+        final = self._forward(self.state.weights, old.final.flatten(1, 2))[1].view(shape) * old.out_of_time
+        bootstrap = torch.zeros_like(final) if self.config.horizon_ends else final
+        last = self._forward(self.state.weights, old.last)[1]
+        reward = old.reward.to(self.dtype) * self._reward_scale()
+        advantage, target = vtrace(reward, value, old.ended, bootstrap, last, *self._discounts(), ratio)
+        if self.config.normalise_advantages:
+            advantage = normalise(advantage)
+        weight = ratio.clamp(max=1.0)
+        parts = (old.observation, old.mask, old.action, log_prob, value, advantage, target, weight)
+        return Minibatch(*(x.flatten(1, 2) for x in parts))
+
+    def _remember(self) -> None:
+        """Keeps this rollout for replay."""
+        if not self.config.replay:
+            return
+        r = self.rollout
+        last = torch.from_numpy(self.env.buffers.observation.copy()).view(self.policies, self.config.num_envs, -1)
+        kept = (r.observation, r.mask, r.action, r.log_prob, r.reward, r.ended)
+        self._replay.append(Remembered(*(x.clone() for x in kept), self._final, self._out_of_time, last))
+
+    def _finish(self) -> None:
+        """Books the update."""
+        s = self.state
+        if self.config.normalise_observations:
+            x = self.rollout.observation.flatten(1, 2).double()
+            mean = x.mean(1)
+            square = ((x - mean.unsqueeze(1)) ** 2).sum(1)
+            count = np.full(self.policies, float(self._samples))
+            merge_moments(
+                s.observation_count, s.observation_mean, s.observation_square, count, mean.numpy(), square.numpy()
+            )
+        s.counters[1] += 1
+        self.restore()

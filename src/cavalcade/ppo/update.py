@@ -1,0 +1,65 @@
+"""Learning steps in plain torch: minibatches, gradients, Adam; all of it per policy."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from cavalcade.ppo.loss import Coefficients, Minibatch, ppo_loss
+
+BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-5
+
+Forward = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+
+
+def take(samples: Minibatch, index: Tensor) -> Minibatch:
+    """The samples with the given indices, (P, b), of each policy."""
+
+    def pick(x: Tensor) -> Tensor:
+        return x.gather(1, index.view(*index.shape, *[1] * (x.dim() - 2)).expand(-1, -1, *x.shape[2:]))
+
+    return Minibatch(*(pick(x) for x in samples))
+
+
+def gradient(
+    forward: Forward, weights: Tensor, batch: Minibatch, c: Coefficients, pieces: int
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """The gradient (P, D) of the mean loss over a minibatch, in pieces that need less memory; and its metrics."""
+    total, metrics = torch.zeros_like(weights), {}
+    for part in zip(*(x.chunk(pieces, dim=1) for x in batch), strict=True):
+        piece = Minibatch(*part)
+        w = weights.detach().requires_grad_()
+        logits, values = forward(w, piece.observation)
+        loss, found = ppo_loss(logits, values, piece, c)
+        (g,) = torch.autograd.grad(loss.sum() / pieces, w)
+        total += g
+        metrics = {name: metrics.get(name, 0) + value / pieces for name, value in found.items()}
+    return total, metrics
+
+
+def adam_step(
+    weights: Tensor,
+    grad: Tensor,
+    first: Tensor,
+    second: Tensor,
+    steps: Tensor,
+    rate: Tensor,
+    limit: Tensor,
+    active: Tensor,
+) -> Tensor:
+    """One step of Adam for the active policies, after clipping each gradient to a norm; returns the norms, (P,).
+
+    rate, limit: (P,), a limit of 0 clips nothing.
+    """
+    norm = grad.norm(dim=1)
+    shrink = torch.where(limit > 0, (limit / (norm + 1e-6)).clamp(max=1.0), torch.ones_like(norm))
+    grad = grad * shrink.unsqueeze(1)
+    on = active.unsqueeze(1)
+    steps += active
+    first.copy_(torch.where(on, BETA1 * first + (1 - BETA1) * grad, first))
+    second.copy_(torch.where(on, BETA2 * second + (1 - BETA2) * grad**2, second))
+    n = steps.clamp(min=1).to(weights.dtype)
+    size = (rate / (1 - BETA1**n)).unsqueeze(1)
+    root = second.sqrt() / (1 - BETA2**n).sqrt().unsqueeze(1)
+    weights.copy_(torch.where(on, weights - size * first / (root + EPSILON), weights))
+    return torch.where(active, norm, torch.zeros_like(norm))
