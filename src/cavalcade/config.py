@@ -1,9 +1,14 @@
 """Settings: frozen dataclasses, every field documented where it is declared; sizes are checked at construction."""
 
-from dataclasses import dataclass, fields
-from typing import Literal
+import dataclasses
+import types
+import typing
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeVar
 
-from cavalcade.errors import ConfigError, at_least
+from cavalcade.errors import ConfigError, at_least, one_of
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -75,10 +80,119 @@ class PPOConfig:
                 raise ConfigError(f"{name} is {getattr(self, name)}; it must be from {low} to {high:g}")
 
 
-def differences(one: object, other: object) -> list[str]:
-    """The settings in which two configurations differ, in words."""
-    return [
-        f"{f.name} {getattr(one, f.name)} → {getattr(other, f.name)}"
-        for f in fields(one)  # pyright: ignore[reportArgumentType]
-        if getattr(one, f.name) != getattr(other, f.name)
-    ]
+@dataclass(frozen=True)
+class Cage2Task:
+    """Which game of CAGE-2 is played."""
+
+    red: Literal["bline", "meander", "sleep", "mixed"] = "bline"
+    """Who attacks; mixed draws one of the three for each episode."""
+    revision: Literal["head", "leaderboard-2022"] = "head"
+    """The game as the repository stands, or as it was when the 2022 leaderboard was made."""
+    variant: Literal["challenge", "workflow"] = "challenge"
+    """Blue's table through the official wrapper or through that of the workflow-search scripts."""
+    green: bool = False
+    """Let Green scan ports."""
+    horizon: int = 100
+    """Steps per episode."""
+    extras: tuple[Literal["scans", "decoys", "action", "time"], ...] = ()
+    """What the policy sees besides the 52 values of the table."""
+
+    def __post_init__(self):
+        at_least("horizon", self.horizon, 1)
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """A training run."""
+
+    task: Cage2Task = field(default_factory=Cage2Task)
+    ppo: PPOConfig = field(default_factory=PPOConfig)
+    target: str = "cage2"
+    """What is trained on."""
+    episodes: int = 100_000
+    """Episodes that each policy plays."""
+    seed: int = 0
+    """Seed of the first policy; the others follow on."""
+    policies: int = 1
+    """Policies trained side by side, each with a seed of its own."""
+    checkpoint_every: int = 500
+    """Updates between checkpoints; 0 for one at the end only."""
+    keep: int = 3
+    """Checkpoints kept."""
+
+    def __post_init__(self):
+        for name, least in (("episodes", 1), ("seed", 0), ("policies", 1), ("checkpoint_every", 0), ("keep", 1)):
+            at_least(name, getattr(self, name), least)
+        if not self.updates:
+            raise ConfigError(
+                f"{self.episodes} episodes of {self.task.horizon} steps are fewer than one update of "
+                f"{self.ppo.num_envs} environments × {self.ppo.update_steps} steps; give more episodes"
+            )
+
+    @property
+    def updates(self) -> int:
+        """Updates that fit into the budget of episodes; it is never exceeded."""
+        return self.episodes * self.task.horizon // (self.ppo.num_envs * self.ppo.update_steps)
+
+    @property
+    def seeds(self) -> list[int]:
+        """Seeds of the policies."""
+        return list(range(self.seed, self.seed + self.policies))
+
+
+def as_dict(config: Any) -> dict[str, Any]:
+    """A configuration as plain data, for YAML and JSON."""
+    plain = {}
+    for f in dataclasses.fields(config):
+        value = getattr(config, f.name)
+        plain[f.name] = (
+            as_dict(value) if dataclasses.is_dataclass(value) else list(value) if isinstance(value, tuple) else value
+        )
+    return plain
+
+
+def from_dict(kind: type[T], plain: Any, where: str = "", base: T | None = None) -> T:
+    """A configuration from plain data; what is not named is as in `base`, or the default. Says what does not fit."""
+    if not isinstance(plain, dict):
+        raise ConfigError(f"{where or kind.__name__} is {plain!r}; it must be a mapping of settings")
+    known = {f.name: f for f in dataclasses.fields(kind)}  # pyright: ignore[reportArgumentType]
+    hints = typing.get_type_hints(kind)
+    values = {name: getattr(base, name) for name in known} if base is not None else {}
+    for name, value in plain.items():
+        if name not in known:
+            raise ConfigError(f"{where}{name} is no setting; there are {', '.join(known)}")
+        values[name] = _convert(hints[name], value, f"{where}{name}", values.get(name))
+    return kind(**values)
+
+
+def _convert(kind: Any, value: Any, where: str, base: Any) -> Any:
+    """A value as its type wants it."""
+    origin = typing.get_origin(kind)
+    if dataclasses.is_dataclass(kind):
+        return from_dict(kind, value, f"{where}.", base)  # pyright: ignore[reportArgumentType]
+    if origin is Literal:
+        one_of(where, value, typing.get_args(kind))
+        return value
+    if origin is tuple:
+        if not isinstance(value, list | tuple):
+            raise ConfigError(f"{where} is {value!r}; it must be a list")
+        return tuple(_convert(typing.get_args(kind)[0], item, where, None) for item in value)
+    if origin is types.UnionType and value is None:
+        return None
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if isinstance(kind, type) and (not isinstance(value, kind) or (kind is int and isinstance(value, bool))):
+        raise ConfigError(f"{where} is {value!r}; it must be of type {kind.__name__}")
+    return value
+
+
+def differences(one: Any, other: Any, where: str = "") -> list[str]:
+    """The settings in which two configurations of a kind differ, in words."""
+    found = []
+    for f in dataclasses.fields(one):
+        a, b = getattr(one, f.name), getattr(other, f.name)
+        if dataclasses.is_dataclass(a):
+            found += differences(a, b, f"{where}{f.name}.")
+        elif a != b:
+            found.append(f"{where}{f.name} {a} there, {b} here")
+    return found

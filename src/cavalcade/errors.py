@@ -20,6 +20,14 @@ class StateError(CavalcadeError, ValueError):
     """A saved state does not fit, or an environment is used before its first reset."""
 
 
+class RunError(CavalcadeError):
+    """A run directory cannot be used as asked: in use, not a run, damaged, or no room to write."""
+
+
+class TrainingError(CavalcadeError):
+    """Learning went wrong: a loss or a gradient is not a number."""
+
+
 class TraceError(CavalcadeError, ValueError):
     """A file is not a recording of episodes that can be replayed."""
 

@@ -1,8 +1,11 @@
-"""How hot loops are compiled: `rule` for the functions of a game, `routine` for numerics, `kernel` for what Python calls.
+"""How hot loops are compiled: `rule` for a game, `routine` and `formula` for numerics, `kernel` for what Python calls.
 
 Rules are written once and compiled for the CPU here and for CUDA by the kernels that call them. Compiled kernels are
 kept on disk. Numba checks only the file of the kernel itself, not the modules it calls, so the folder is named by a
 hash of every source that kernels are made of: an edit anywhere gives a fresh folder.
+
+The body of a parallel loop must be a single call: Numba's parallel transformation of longer bodies was seen to lose
+assignments to fields of named tuples.
 """
 
 import contextlib
@@ -55,6 +58,9 @@ def kernel(function: Callable | None = None, *, parallel: bool = False, numerics
         return np.errstate(over="ignore")(function)  # random keys wrap around on purpose
     with _cache_folder():
         return _njit(cache=True, parallel=parallel, **(_NUMERICS if numerics else _UNCOUNTED), **_OPTIONS)(function)
+
+
+thread_id: Any = numba.get_thread_id  # pyright: ignore[reportPrivateImportUsage]
 
 
 def all_threads() -> int:

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import tyro
 
 from cavalcade.bench import machine, sim
+from cavalcade.cli.parse import parse
 from cavalcade.cli.waiting import COMPILING, waiting
 from cavalcade.errors import ConfigError, at_least
 
@@ -30,8 +31,9 @@ class Options:
     """Write the raw figures to this file."""
 
 
-def run(options: Options) -> int:
+def run(args: list[str]) -> int:
     """Prints the table row by row and writes the figures."""
+    options = parse(Options, args, "bench")
     if not 0 < options.seconds < 3600:
         raise ConfigError(f"seconds is {options.seconds}; it must be above 0 and below 3600")
     at_least("threads", options.threads, 0)

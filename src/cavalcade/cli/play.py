@@ -11,6 +11,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from cavalcade.cli.parse import parse
 from cavalcade.cli.waiting import COMPILING, waiting
 from cavalcade.envs.cage2 import Cage2
 from cavalcade.envs.cage2.scenario import ACTIONS, NUM_ACTIONS
@@ -43,8 +44,9 @@ class Options:
     """Seconds between steps on a terminal."""
 
 
-def run(options: Options) -> int:
+def run(args: list[str]) -> int:
     """Plays one game."""
+    options = parse(Options, args, "play")
     at_least("horizon", options.horizon, 1)
     if options.delay < 0:
         raise ConfigError(f"delay is {options.delay}; it must be at least 0 seconds")

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import tyro
 
+from cavalcade.cli.parse import parse
 from cavalcade.cli.waiting import COMPILING, waiting
 from cavalcade.envs.cage2.trace import COMPARED, load_trace, replay
 from cavalcade.errors import TraceError
@@ -18,8 +19,9 @@ class Options:
     """Files of recorded episodes (.npz), or folders of them."""
 
 
-def run(options: Options) -> int:
+def run(args: list[str]) -> int:
     """Prints what was compared; 1 at the first difference."""
+    options = parse(Options, args, "verify")
     paths = list(_expand(options.files))
     episodes = steps = 0
     for path in paths:

@@ -1,12 +1,13 @@
 """A population of multilayer perceptrons: P actors and P critics, weights in one tensor.
 
-Weights are a tensor (P, D): row p holds the whole of policy p, so that optimisers and norms work on rows and a copy of a
-policy is a copy of a row. `MlpSpec.parameters` gives them by name as views. Hidden layers are tanh; actor and critic share
-nothing. Each policy can have constant inputs of its own (`context`), which follow the observation.
+Weights are a tensor (P, D): row p holds the whole of policy p, so that optimisers and norms work on rows and a copy of
+a policy is a copy of a row. `MlpSpec.parameters` gives them by name as views. Hidden layers are tanh; actor and critic
+share nothing. Each policy can have constant inputs of its own (`context`), which follow the observation.
 
 Shapes: P policies, B samples per policy, O observation values, A actions.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -14,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cavalcade.errors import ConfigError
+from cavalcade.errors import ConfigError, StateError
 
 # The action layer is stored with this multiple of columns, the unit of vector instructions; the rest stay zero.
 _COLUMNS = 16
@@ -74,13 +75,25 @@ class MlpSpec:
         return layers
 
     def parameters(self, weights: Tensor) -> dict[str, Tensor]:
-        """Views into (P, D) weights by name: `actor.0.weight` (P, in, out), `actor.0.bias` (P, out), …"""
+        """Views into (P, D) weights by name: `actor.0.weight` (P, in, out), `actor.0.bias` (P, out) and so on."""
         named = {}
         for layer in self._all_layers():
             stored = weights[:, layer.weight : layer.bias].unflatten(1, (layer.fan_in, layer.columns))
             named[f"{layer.name}.weight"] = stored[..., : layer.fan_out]
             named[f"{layer.name}.bias"] = weights[:, layer.bias : layer.bias + layer.fan_out]
         return named
+
+    def weights_from(self, named: Mapping[str, Tensor], policies: int, dtype: torch.dtype) -> Tensor:
+        """Weights (P, D) from parameters by name; says what does not fit."""
+        weights = torch.zeros(policies, self.size, dtype=dtype)
+        for name, mine in self.parameters(weights).items():
+            if name not in named:
+                raise StateError(f"the policy lacks {name}; it must have hidden layers {self.hidden}")
+            if named[name].shape != mine.shape:
+                shapes = f"{tuple(named[name].shape)}; here it must be {tuple(mine.shape)}"
+                raise StateError(f"{name} of the policy is {shapes}")
+            mine.copy_(named[name])
+        return weights
 
     def initial_weights(self, seeds: list[int], dtype: torch.dtype = torch.float32) -> Tensor:
         """Orthogonal weights and zero biases, (P, D); each policy from its own seed alone."""

@@ -1,0 +1,1 @@
+"""PPO for populations of policies. It knows environments only by their contract."""

@@ -11,8 +11,8 @@ def gae(
 
         δ_t = r_t + γ v' − v_t,   A_t = δ_t + γλ A_{t+1},   R_t = A_t + v_t
 
-    v' is the value of the next observation. Where the episode ended, A_{t+1} is 0 and v' is `bootstrap`: the value of the
-    last observation if time ran out, 0 if the game was over. gamma and decay = γλ: (P,).
+    v' is the value of the next observation. Where the episode ended, A_{t+1} is 0 and v' is `bootstrap`: the value of
+    the last observation if time ran out, 0 if the game was over. gamma and decay = γλ: (P,).
     """
     advantage = torch.empty_like(value)
     after, following = torch.zeros_like(last_value), last_value

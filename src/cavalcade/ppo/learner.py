@@ -5,12 +5,13 @@ Two of them share state and results: `TorchLearner`, plain torch with everything
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
 from gymnasium.spaces import Box, Discrete
 from numpy.typing import NDArray
+from torch import Tensor
 
 from cavalcade.config import PPOConfig
 from cavalcade.envs.contract import Environment
@@ -77,8 +78,28 @@ class Learner(ABC):
     def update(self, progress: float) -> dict[str, NDArray]:
         """Learns from the rollout, at a given share of the run; metrics by name, (P,) each."""
 
+    @abstractmethod
     def restore(self) -> None:
         """To be called after the state was loaded from outside."""
+
+    def tensors(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """What a checkpoint holds: the policies' weights by name, and everything else that learning changes."""
+        rest = {name: tensor for name, tensor in self.state.tensors().items() if name != "weights"}
+        return self.spec.parameters(self.state.weights), rest | self.memory()
+
+    def load_tensors(self, policy: Mapping[str, Tensor], rest: Mapping[str, Tensor]) -> None:
+        """Takes over what a checkpoint holds; nothing changes if it does not fit."""
+        weights = self.spec.weights_from(policy, self.policies, self.dtype)
+        self.state.load({"weights": weights, **rest})
+        self.load_memory(rest)
+        self.restore()
+
+    def memory(self) -> dict[str, Tensor]:
+        """What the learner remembers besides its state."""
+        return {}
+
+    def load_memory(self, saved: Mapping[str, Tensor]) -> None:  # noqa: B027 — most remember nothing
+        """Takes over what was remembered."""
 
     def rates(self, progress: float) -> NDArray:
         """Learning rates (P,) at a given share of the run."""

@@ -115,12 +115,18 @@ class LearnerState:
 
 def observation_scaling(state: LearnerState, normalise: bool) -> tuple[np.ndarray, np.ndarray]:
     """What to take off observations and what to multiply them by, (P, O) each."""
-    shape = tuple(state.observation_mean.shape)
-    if not normalise or not bool((state.observation_count > 0).all()):
-        return np.zeros(shape), np.ones(shape)
-    count = state.observation_count.numpy()[:, None]
-    deviation = np.sqrt(state.observation_square.numpy() / count + 1e-8)
-    return state.observation_mean.numpy().copy(), 1 / np.maximum(deviation, 1e-3)
+    moments = (state.observation_count, state.observation_mean, state.observation_square)
+    return scaling_from(*(x.numpy() for x in moments), normalise=normalise)
+
+
+def scaling_from(
+    count: np.ndarray, mean: np.ndarray, square: np.ndarray, *, normalise: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """The same from running moments; until there are any, observations stay as they are."""
+    if not normalise or not (count > 0).all():
+        return np.zeros(mean.shape), np.ones(mean.shape)
+    deviation = np.sqrt(square / count[:, None] + 1e-8)
+    return mean.copy(), 1 / np.maximum(deviation, 1e-3)
 
 
 def merge_moments(count: Tensor, mean: Tensor, square: Tensor, n: np.ndarray, m: np.ndarray, s: np.ndarray) -> None:

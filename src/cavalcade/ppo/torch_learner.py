@@ -1,8 +1,8 @@
 """PPO in plain torch: every option, any device; the reference that the fused learner is held to."""
 
 from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 
 import numpy as np
 import torch
@@ -32,7 +32,7 @@ def _targets(keys, clock, targets):
 
 @dataclass
 class Remembered:
-    """A rollout of an earlier update, for replay: what happened and how likely it was then. (P, T, N, …)"""
+    """A rollout of an earlier update, for replay: what happened and how likely it was then; (P, T, N, …)."""
 
     observation: Tensor
     mask: Tensor
@@ -172,7 +172,7 @@ class TorchLearner(Learner):
 
     def _discounts(self) -> tuple[Tensor, Tensor]:
         h = self.hyper
-        return tuple(torch.as_tensor(x, dtype=self.dtype) for x in (h.gamma, h.gamma * h.gae_lambda))  # type: ignore
+        return torch.as_tensor(h.gamma, dtype=self.dtype), torch.as_tensor(h.gamma * h.gae_lambda, dtype=self.dtype)
 
     def _fresh(self) -> Minibatch:
         """The samples of this rollout, (P, B, …)."""
@@ -188,7 +188,7 @@ class TorchLearner(Learner):
 
     @torch.no_grad()
     def _replayed(self, old: Remembered) -> Minibatch:
-        """The samples of an earlier rollout: targets by V-trace, each weighed by min(1, π / μ) at the start of the update."""
+        """The samples of an earlier rollout: targets by V-trace, each sample weighed by min(1, π / μ)."""
         shape = old.action.shape
         flat = old.observation.flatten(1, 2)
         logits, values = self._forward(self.state.weights, flat)
@@ -208,14 +208,25 @@ class TorchLearner(Learner):
         parts = (old.observation, old.mask, old.action, log_prob, value, advantage, target, weight)
         return Minibatch(*(x.flatten(1, 2) for x in parts))
 
+    def memory(self) -> dict[str, Tensor]:
+        """The remembered rollouts."""
+        return {f"replay.{i}.{f.name}": getattr(old, f.name) for i, old in enumerate(self._replay) for f in fields(old)}
+
+    def load_memory(self, saved: Mapping[str, Tensor]) -> None:
+        """Takes over remembered rollouts."""
+        self._replay.clear()
+        while f"replay.{len(self._replay)}.action" in saved:
+            i = len(self._replay)
+            self._replay.append(Remembered(**{f.name: saved[f"replay.{i}.{f.name}"] for f in fields(Remembered)}))
+
     def _remember(self) -> None:
         """Keeps this rollout for replay."""
         if not self.config.replay:
             return
         r = self.rollout
         last = torch.from_numpy(self.env.buffers.observation.copy()).view(self.policies, self.config.num_envs, -1)
-        kept = (r.observation, r.mask, r.action, r.log_prob, r.reward, r.ended)
-        self._replay.append(Remembered(*(x.clone() for x in kept), self._final, self._out_of_time, last))
+        kept = [x.clone() for x in (r.observation, r.mask, r.action, r.log_prob, r.reward, r.ended)]
+        self._replay.append(Remembered(*kept, self._final, self._out_of_time, last))  # pyright: ignore
 
     def _finish(self) -> None:
         """Books the update."""

@@ -3,7 +3,7 @@
 import numba
 import numpy as np
 
-from cavalcade.envs.cage2 import game
+from cavalcade.envs.cage2 import game, observe
 from cavalcade.envs.cage2.scenario import NUM_ACTIONS
 from cavalcade.jit import kernel
 from cavalcade.rng import environment_key
@@ -47,6 +47,15 @@ def show(s, p, out, environments):
             out.parts[e, part] = 0
         out.terminated[e] = False
         out.truncated[e] = False
+
+
+@kernel
+def show_tables(s, p, out, tables):
+    """Outputs as they would be if Blue's tables were these."""
+    for e in range(tables.size):
+        s.table[e] = tables[e]
+        observe.remember_scans(s, e, tables[e])
+        game.show(s, p, e, out)
 
 
 @kernel

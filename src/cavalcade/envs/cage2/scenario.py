@@ -32,6 +32,20 @@ SUBNET_HOSTS = np.array(
 SUBNET_OF = np.array([next(n for n in range(3) if SUBNET_HOSTS[n] >> h & 1) for h in range(NUM_HOSTS)], np.int64)
 GREEN_TARGETS = int(SUBNET_HOSTS[USER]) | ENTERPRISE_SERVERS
 
+# Kinds of hosts, as the workflow-search scripts group them.
+HOST_TYPES = ("defender", "enterprise", "op_server", "op_host", "user")
+TYPE_HOSTS = np.array(
+    [
+        hosts(DEFENDER),
+        ENTERPRISE_SERVERS,
+        hosts(OP_SERVER),
+        hosts(OP_HOST0, OP_HOST1, OP_HOST2),
+        int(SUBNET_HOSTS[USER]),
+    ],
+    np.int64,
+)
+TYPE_OF = np.array([next(n for n in range(5) if TYPE_HOSTS[n] >> h & 1) for h in range(NUM_HOSTS)], np.int64)
+
 # Ports, as bits in the order of the recorded episodes. PORT_EPHEMERAL stands for the fresh local port of a reverse
 # shell: one more distinct port among a host's events, never a listening one.
 PORTS = (21, 22, 25, 53, 68, 80, 135, 139, 443, 445, 3389, 3390)

@@ -1,6 +1,6 @@
 """Blue players without learning, for batches: the yardsticks of CAGE-2."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +11,12 @@ from cavalcade.envs.cage2.scenario import (
     ENT0,
     ENT1,
     ENT2,
+    EXPLOIT,
+    EXPLOIT_ACTIVITY,
     FIRST_BLOCK,
+    FIRST_RESTORE_ACTION,
+    HOST_TYPES,
+    MONITOR,
     NUM_ACTIONS,
     NUM_HOSTS,
     OP_HOST0,
@@ -21,12 +26,18 @@ from cavalcade.envs.cage2.scenario import (
     REMOVE,
     RESTORE,
     SLEEP,
+    SSH_BRUTE_FORCE,
+    TRUE,
+    TYPE_HOSTS,
+    USER0,
     USER1,
     USER2,
     USER3,
     USER4,
     USER_LEVEL,
+    hosts,
 )
+from cavalcade.envs.cage2.state import host_bits
 
 Blue = Callable[[Cage2, np.random.Generator], NDArray[np.int64]]
 
@@ -56,4 +67,48 @@ def react(env: Cage2, _: np.random.Generator) -> NDArray[np.int64]:
     return FIRST_BLOCK + NUM_HOSTS * block + host
 
 
-BLUES: dict[str, Blue] = {"random": random, "sleep": sleep, "react": react}
+def react_restore(env: Cage2, _: np.random.Generator) -> NDArray[np.int64]:
+    """The organisers' baseline: monitors, and restores the host on which a reverse shell was just detected.
+
+    It reads more than the 52 values: an alert names a process only for a shell, never for ssh. It looks only at what
+    came of its own Monitor, so a Restore costs it a step of blindness.
+    """
+    s = env.state
+    host = np.maximum(s.red_target, 0).astype(np.int64)
+    shell = (s.red_action == EXPLOIT) & (s.red_success == TRUE) & (s.red_exploit != SSH_BRUTE_FORCE)
+    alert = shell & (s.table >> 4 * host & 0b11 == EXPLOIT_ACTIVITY) & (host != USER0) & (s.blue_action == MONITOR)
+    return np.where(alert, FIRST_RESTORE_ACTION + host, MONITOR)
+
+
+def greedy(order: Sequence[str], *, corrected: bool) -> Blue:
+    """The greedy heuristic of the workflow-search scripts: restores hosts of the first type of an order that Red holds.
+
+    It sees the true state. The original restores any host of that type, and User0, which Red always holds, makes `user`
+    count as held at all times. The corrected form restores a host that is really held, User0 aside, or sleeps.
+    """
+    types = [HOST_TYPES.index(name) for name in order]
+
+    def act(env: Cage2, rng: np.random.Generator) -> NDArray[np.int64]:
+        s = env.state
+        held = (s.user | s.flagged | s.privileged).astype(np.int64)
+        if corrected:
+            held &= ~hosts(USER0)
+        by_rank = np.stack([held & TYPE_HOSTS[kind] != 0 for kind in types], axis=1)
+        first = np.array(types)[by_rank.argmax(axis=1)]
+        candidates = held & TYPE_HOSTS[first] if corrected else TYPE_HOSTS[first]
+        chances = host_bits(candidates) * rng.random((len(held), NUM_HOSTS))
+        host = chances.argmax(axis=1)
+        return np.where(by_rank.any(axis=1), FIRST_RESTORE_ACTION + host, SLEEP)
+
+    return act
+
+
+DEFAULT_ORDER = HOST_TYPES
+BLUES: dict[str, Blue] = {
+    "random": random,
+    "sleep": sleep,
+    "react": react,
+    "react-restore": react_restore,
+    "greedy": greedy(DEFAULT_ORDER, corrected=False),
+    "greedy-corrected": greedy(DEFAULT_ORDER, corrected=True),
+}

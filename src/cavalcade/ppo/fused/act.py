@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numba
 import numpy as np
 
-from cavalcade.jit import formula, kernel, routine
+from cavalcade.jit import formula, kernel, routine, thread_id
 from cavalcade.ppo.fused.network import TILE, fold_context, forward, load
 from cavalcade.ppo.fused.rows import find_and_evaluate
 from cavalcade.ppo.fused.scalar import exponentials
@@ -93,7 +93,7 @@ def act_by_rows(
 def act_rows_part(net, table, rows, mask, mask_words, keys, clock, scratch, actions, store, t, part):
     """Actions of a part of the environments."""
     n = rows.size // table.count.size
-    chosen = scratch[numba.get_thread_id(), 0]
+    chosen = scratch[thread_id(), 0]
     for e in range(part * rows.size // _PARTS, (part + 1) * rows.size // _PARTS):
         p, i, row = e // n, e % n, rows[e]
         target = draw_target(keys, e, clock)
@@ -135,7 +135,7 @@ def act_plain(net, weights, inputs, x, mask, keys, clock, work, scratch, actions
 @routine
 def act_part(net, p, n, all_weights, inputs, x, mask, keys, clock, start, stop, works, scratches, actions, store, t):
     """Actions of environments start … stop − 1 of policy p."""
-    thread = numba.get_thread_id()
+    thread = thread_id()
     weights, work, scratch = all_weights[p], works[thread], scratches[thread]
     fold_context(net, weights, inputs, p, work)
     size, padded, last = net.inputs, net.padded, net.layers - 1
@@ -173,7 +173,7 @@ def choose(net, weights, inputs, x, mask, keys, clock, work, scratch, actions):
 @routine
 def choose_part(net, p, n, all_weights, inputs, x, mask, keys, clock, start, stop, works, scratches, actions):
     """Actions of environments start … stop − 1 of policy p."""
-    thread = numba.get_thread_id()
+    thread = thread_id()
     weights, work, scratch = all_weights[p], works[thread], scratches[thread]
     fold_context(net, weights, inputs, p, work)
     size, padded, last = net.inputs, net.padded, net.layers - 1
@@ -204,9 +204,12 @@ def values_plain(net, weights, inputs, x, wanted, work, values):
 @routine
 def value_part(net, p, all_weights, inputs, x, start, stop, works, wanted, values):
     """Values of environments start … stop − 1, all of policy p."""
-    if not np.any(wanted[start:stop]):
+    asked = False
+    for e in range(start, stop):
+        asked = asked or wanted[e]
+    if not asked:
         return
-    weights, work = all_weights[p], works[numba.get_thread_id()]
+    weights, work = all_weights[p], works[thread_id()]
     fold_context(net, weights, inputs, p, work)
     size, last = net.inputs, net.layers - 1
     for first in range(start, stop, TILE):

@@ -1,10 +1,10 @@
 """The PPO loss and its gradient over reduced samples, for a population, on CPU threads.
 
-Samples with the same observation are one *row*: the network runs once for it. Samples of a row with the same action mask
-are a *pair*: one masked softmax. Samples of a pair with the same action are a *group*: they have the same old and new
-log-probability, so the clipped policy loss needs only the sum of their positive advantages and that of the negative ones.
-The value loss needs n, ΣR and ΣR² of a row, the entropy the count of a pair. Where nothing repeats, each sample is a row,
-a pair and a group of its own, and this is ordinary PPO.
+Samples with the same observation are one *row*: the network runs once for it. Samples of a row with the same action
+mask are a *pair*: one masked softmax. Samples of a pair with the same action are a *group*: they have the same old and
+new log-probability, so the clipped policy loss needs only the sum of their positive advantages and that of the
+negative ones. The value loss needs n, ΣR and ΣR² of a row, the entropy the count of a pair. Where nothing repeats, each
+sample is a row, a pair and a group of its own, and this is ordinary PPO.
 
     policy  −1/b Σ_g [A⁺ min(ρ, 1 + ε) + A⁻ max(ρ, 1 − ε)],  ρ = exp(log π(a) − log π_old(a))
     value   c_v/b Σ_r (n v² − 2 v ΣR + ΣR²)
@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numba
 import numpy as np
 
-from cavalcade.jit import formula, kernel, routine
+from cavalcade.jit import formula, kernel, routine, thread_id
 from cavalcade.ppo.fused.network import TILE, backward, context_gradient, fold_context, forward, load
 from cavalcade.ppo.fused.scalar import exp, exponentials
 
@@ -66,8 +66,8 @@ class Coefficients(NamedTuple):
 def pair_loss(b, c, p, q, scale, logits, weight, top, actions, padded, mask, allowed, delta, metrics):
     """Adds a pair's policy and entropy loss to the metrics and their gradient to its row's `delta`.
 
-    weight: exp(logits − top) of the row, zero beyond the actions. Where that leaves nothing of the allowed actions, since
-    all of them are very unlikely, they get a top of their own. mask, allowed: scratch.
+    weight: exp(logits − top) of the row, zero beyond the actions. Where that leaves nothing of the allowed actions,
+    since all of them are very unlikely, they get a top of their own. mask, allowed: scratch.
     """
     real = logits.dtype.type
     m = b.pair_mask[p, q]
@@ -139,15 +139,22 @@ def value_loss(b, c, p, r, scale, value, metrics):
     return scale * c.value[p] * slope
 
 
+@formula
+def clear(array):
+    """Sets an array to zero; an assignment to a slice would take seconds to compile."""
+    for i in range(array.size):
+        array[i] = 0
+
+
 @routine
 def part_gradient(net, b, c, p, cut, samples, all_weights, inputs, active, works, scratches, parts, all_metrics):
     """Loss and gradient of a part of one policy's rows."""
     gradient, metrics = parts[p, cut], all_metrics[p, cut]
-    gradient[:] = 0
-    metrics[:] = 0
+    clear(gradient)
+    clear(metrics)
     if not active[p]:
         return
-    thread = numba.get_thread_id()
+    thread = thread_id()
     weights, work, scratch = all_weights[p], works[thread], scratches[thread]
     n, cuts = b.num_rows[p], parts.shape[1]
     start, stop = cut * n // cuts, (cut + 1) * n // cuts
@@ -166,7 +173,7 @@ def part_gradient(net, b, c, p, cut, samples, all_weights, inputs, active, works
             r = rows[first + i]
             logits = work[net.output[0, last] + i * padded :][:padded]
             delta = work[net.delta[0, last] + i * padded :][:padded]
-            delta[:] = 0
+            clear(delta)
             top = exponentials(logits, actions, padded, weight)
             q = b.first_pair[p, r]
             while q != NONE:
@@ -183,15 +190,10 @@ def part_gradient(net, b, c, p, cut, samples, all_weights, inputs, active, works
 def gradients(net, b, c, samples, weights, inputs, active, work, scratch, parts, metrics, gradient):
     """Loss and gradient of the mean over a minibatch, for every active policy.
 
-    Args:
-        net: layout of the networks.
-        b: the minibatch; c: coefficients of the loss.
-        samples: how many samples the mean is over, (P,).
-        weights: (P, D); inputs: what the networks see besides.
-        active: policies to compute, (P,) bool.
-        work: (threads, work size); scratch: (threads, 3, padded actions), zero beyond the actions.
-        parts: (P, parts, D), overwritten; metrics: (P, parts, metrics), overwritten.
-        gradient: (P, D), the result; the metrics' sums are in `metrics[:, 0]`.
+    net: layout of the networks; b: the minibatch; c: coefficients of the loss; samples: how many the mean is over,
+    (P,); weights: (P, D); inputs: what the networks see besides; active: policies to compute, (P,) bool.
+    Overwritten: work (threads, work size); scratch (threads, 3, padded actions), zero beyond the actions; parts
+    (P, parts, D); metrics (P, parts, metrics), sums in `metrics[:, 0]`; gradient (P, D), the result.
     """
     policies, cuts = parts.shape[0], parts.shape[1]
     for task in numba.prange(policies * cuts):
@@ -207,11 +209,11 @@ def sum_parts(net, p, inputs, active, parts, metrics, gradient):
     """One policy's gradient and metrics from their parts."""
     if active[p]:
         into = gradient[p]
-        into[:] = parts[p, 0]
+        for k in range(into.size):
+            into[k] = parts[p, 0, k]
         for cut in range(1, parts.shape[1]):
-            part = parts[p, cut]
             for k in range(into.size):
-                into[k] += part[k]
+                into[k] += parts[p, cut, k]
             for k in range(metrics.shape[2]):
                 metrics[p, 0, k] += metrics[p, cut, k]
         context_gradient(net, inputs, p, into)

@@ -72,7 +72,7 @@ class PlainRows:
 
 
 class DistinctRows:
-    """Samples that share observation, mask and action are one group. Also remembers what policies make of observations."""
+    """Samples that share observation, mask and action are one group; what policies make of observations is kept."""
 
     def __init__(self, env: Environment, packed: Packed, rollout: Rollout, net: Layout, real: np.dtype):
         self._env, self._packed, self._net, self._real = env, packed, net, real

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numba
 import numpy as np
 
-from cavalcade.jit import kernel, routine, rule
+from cavalcade.jit import kernel, routine, rule, thread_id
 from cavalcade.ppo.fused.gradient import NONE
 from cavalcade.ppo.fused.network import TILE, fold_context, forward, load
 from cavalcade.ppo.fused.scalar import exponentials
@@ -58,10 +58,10 @@ def find_and_evaluate(net, table, weights, inputs, words, x, work, wanted, rows)
 @rule
 def any_new(table):
     """Whether some row has not been evaluated."""
+    new = False
     for p in range(table.count.size):
-        if table.count[p] > table.ready[p]:
-            return True
-    return False
+        new = new or table.count[p] > table.ready[p]
+    return new
 
 
 @rule
@@ -113,7 +113,7 @@ def evaluate_part(net, table, p, part, all_weights, inputs, works):
     start, stop = ready + part * new // _PARTS, ready + (part + 1) * new // _PARTS
     if stop == start:
         return
-    weights, work, x = all_weights[p], works[numba.get_thread_id()], table.x[p]
+    weights, work, x = all_weights[p], works[thread_id()], table.x[p]
     fold_context(net, weights, inputs, p, work)
     values, padded, last = net.inputs, net.padded, net.layers - 1
     for first in range(start, stop, TILE):

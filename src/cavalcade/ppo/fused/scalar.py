@@ -4,6 +4,7 @@ In float64, which serves to check the mathematics, they are the library's own.
 """
 
 import math
+from typing import Any
 
 import numpy as np
 from llvmlite import ir
@@ -12,7 +13,7 @@ from numba.extending import intrinsic, overload
 
 from cavalcade.jit import formula
 
-_INLINE = {"forceinline": True, "error_model": "numpy", "fastmath": {"contract"}}
+_INLINE: Any = {"forceinline": True, "error_model": "numpy", "fastmath": {"contract"}}
 
 
 def tanh(x):
@@ -72,7 +73,7 @@ def _exp(x):
         n = np.floor(x * log2e + half)
         r = x - n * ln2_high - n * ln2_low
         y = one + r + r * r * (c0 + r * (c1 + r * (c2 + r * (c3 + r * (c4 + r * c5)))))
-        return y * two_to_the(np.int32(n))
+        return y * two_to_the(np.int32(n))  # pyright: ignore[reportCallIssue]
 
     return impl
 

@@ -1,0 +1,76 @@
+"""Options from the command line: dataclasses by tyro, lists with commas, and errors in one line."""
+
+import contextlib
+import dataclasses
+import io
+import re
+import sys
+import typing
+from collections.abc import Iterator, Sequence
+from typing import Any, NoReturn, TypeVar
+
+import tyro
+
+T = TypeVar("T")
+
+
+def fail(message: str) -> NoReturn:
+    """Says what is wrong in one line and ends the process."""
+    print(message, file=sys.stderr)
+    sys.exit(2)
+
+
+def parse(options: type[T], args: Sequence[str], verb: str, default: T | None = None) -> T:
+    """Options of a verb from its arguments; nested settings need no prefix."""
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said):
+            kind: Any = tyro.conf.OmitArgPrefixes[options]  # pyright: ignore[reportInvalidTypeForm]
+            given: Any = {} if default is None else {"default": default}
+            return tyro.cli(kind, args=split_lists(options, args), prog=f"cavalcade {verb}", **given)
+    except SystemExit as stop:
+        if not stop.code:
+            raise
+        fail(f"cavalcade {verb}: {_one_line(said.getvalue(), options)}")
+
+
+def flags(options: Any) -> Iterator[tuple[str, Any]]:
+    """Names and types of all settings, those of nested dataclasses included."""
+    hints = typing.get_type_hints(options, include_extras=True)
+    for field in dataclasses.fields(options):
+        kind = hints[field.name]
+        if dataclasses.is_dataclass(kind):
+            yield from flags(kind)
+        else:
+            yield field.name, kind
+
+
+def split_lists(options: Any, args: Sequence[str]) -> list[str]:
+    """Arguments with `--hidden 64,64` spelt as `--hidden 64 64`."""
+    lists = {f"--{name.replace('_', '-')}" for name, kind in flags(options) if typing.get_origin(kind) is tuple}
+    found: list[str] = []
+    for arg in args:
+        flag, sign, value = arg.partition("=")
+        if sign and flag in lists:
+            found += [flag, *value.split(",")]
+        elif found and found[-1] in lists and "," in arg:
+            found += arg.split(",")
+        else:
+            found.append(arg)
+    return found
+
+
+def _one_line(panel: str, options: Any) -> str:
+    """The first paragraph of tyro's boxed message, on one line; if an option is unknown, with those there are."""
+    lines = [line.strip("│ \t") for line in re.sub(r"\x1b\[[0-9;]*m", "", panel).splitlines()]
+    body = [line for line in lines if line and line[0] not in "╭╰"]
+    rule = next((i for i, line in enumerate(body) if set(line) == {"─"}), len(body))
+    text = " ".join(body[:rule])
+    if text.startswith("Unrecognized"):
+        text += f"; options are {', '.join(_spelt(name, kind) for name, kind in flags(options))}"
+    return text[0].lower() + text[1:] if text else "bad options"
+
+
+def _spelt(name: str, kind: Any) -> str:
+    """How a setting is written on the command line."""
+    return name.upper() if "Positional" in str(kind) else f"--{name.replace('_', '-')}"

@@ -1,0 +1,81 @@
+"""The official scoring of CAGE-2: three horizons, three Red agents, the sum of nine mean returns.
+
+Knows nothing of how actions are found: anything that turns a batch into actions can be scored.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cavalcade.envs.cage2.env import Cage2
+
+HORIZONS = (30, 50, 100)
+REDS = ("bline", "meander", "sleep")
+_Z = 1.959964  # 95 %
+
+Actor = Callable[[Any], NDArray]
+
+
+class Cell(NamedTuple):
+    """One of the nine: mean return with half the width of its 95 % interval."""
+
+    horizon: int
+    red: str
+    mean: float
+    interval: float
+    episodes: int
+    deviation: float
+
+
+def episode_returns(actor: Actor, env: Cage2) -> NDArray[np.float64]:
+    """Returns of one episode in each environment."""
+    env.reset()
+    for _ in range(env.params.horizon):
+        env.step(actor(env))
+    return env.final_total / 10
+
+
+def cell(horizon: int, red: str, returns: NDArray[np.float64]) -> Cell:
+    """The figures of a cell."""
+    deviation = float(returns.std(ddof=1)) if len(returns) > 1 else 0.0
+    return Cell(horizon, red, float(returns.mean()), _Z * deviation / len(returns) ** 0.5, len(returns), deviation)
+
+
+def nine_cells(
+    actor: Actor,
+    *,
+    revision: str,
+    episodes: int,
+    seed: int,
+    reds: Iterable[str] = REDS,
+    horizons: Iterable[int] = HORIZONS,
+    **options: Any,
+) -> Iterator[Cell]:
+    """Plays the protocol on games that no training has seen; options as for `Cage2`."""
+    for horizon in horizons:
+        for red in reds:
+            env = Cage2(episodes, red=red, revision=revision, horizon=horizon, stream="heldout", seed=seed, **options)
+            yield cell(horizon, red, episode_returns(actor, env))
+
+
+def total(cells: Iterable[Cell]) -> tuple[float, float]:
+    """The sum of the means, and half the width of its 95 % interval."""
+    cells = list(cells)
+    return sum(c.mean for c in cells), float(np.sqrt(sum(c.interval**2 for c in cells)))
+
+
+# The final leaderboard of 2022, 1,000 episodes per cell on revision leaderboard-2022 (README of cage-challenge-2):
+# team, method, total, its interval, then B_line and Meander at 30, 50 and 100 steps.
+LEADERBOARD = (
+    ("CardiffUni", "PPO and greedy decoys", -54.57, 0.43, -3.47, -5.64, -6.41, -8.69, -13.76, -16.60),
+    ("Keeping it RL", "ensemble of ensembles", -56.90, 0.59, -3.48, -6.47, -5.85, -10.33, -11.39, -19.38),
+    ("Mindrake", "HIPPO, float observations", -57.05, 0.56, -3.53, -6.76, -6.20, -10.13, -12.78, -17.65),
+    ("UoA", "belief ensemble", -69.88, 0.88, -3.87, -6.54, -6.74, -12.01, -14.63, -26.09),
+    ("Keeping it RL", "plain PPO", -73.98, 0.94, -4.76, -8.03, -8.13, -12.91, -17.19, -22.94),
+    ("organisers", "PPO baseline", -95.47, 1.36, -8.75, -7.31, -14.92, -12.04, -30.19, -22.21),
+    ("organisers", "React-Restore", -823.89, 1.03, -58.83, -44.29, -93.05, -85.75, -184.34, -192.63),
+    ("organisers", "random", -2015.61, 30.93, -154.06, -33.43, -347.10, -171.49, -726.92, -566.41),
+    ("organisers", "sleeping Blue", -3112.20, 6.67, -218.65, -39.31, -480.17, -267.60, -1134.03, -972.43),
+)
