@@ -12,9 +12,12 @@ from cavalcade.errors import CavalcadeError
 
 # Verb: what it does, in one line. Its module in this package has a function `run` that takes the arguments.
 VERBS = {
-    "evaluate": "score a policy by the official protocol of CAGE-2",
     "bench": "measure the speed of Cavalcade on this machine",
+    "evaluate": "score a policy by the official protocol of CAGE-2",
+    "export": "write a trained policy as ONNX",
     "play": "watch a game of CAGE-2 in the terminal, or play it yourself",
+    "profile": "show where the time of a training goes, and the bound",
+    "report": "draw learning curves of runs into an HTML file",
     "train": "train policies; a run can be killed at any moment and resumed",
     "verify": "replay recorded CybORG episodes and compare every step",
 }

@@ -1,0 +1,79 @@
+"""`cavalcade profile`: where the time of a training goes."""
+
+import cProfile
+import pstats
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import tyro
+
+from cavalcade.bench import bounds, machine
+from cavalcade.cli.parse import parse
+from cavalcade.cli.waiting import COMPILING, waiting
+from cavalcade.config import TrainConfig
+from cavalcade.errors import at_least
+from cavalcade.ppo.make import make_learner
+from cavalcade.ppo.threads import choose_threads, use_threads
+from cavalcade.runs.training import environment_for
+
+_TOP = 12
+
+
+@dataclass(frozen=True)
+class Options:
+    """Runs a short training and prints where its time goes: phases, functions, the bottleneck and how far it is away."""
+
+    target: tyro.conf.Positional[Literal["cage2"]]
+    """What to train on."""
+    config: TrainConfig = field(default_factory=TrainConfig)
+    updates: int = 100
+    """Updates to measure, after some to warm up."""
+    threads: int = 0
+    """CPU threads; 0 measures how many are worth using."""
+    cprofile: Path | None = None
+    """Write the raw profile to this file, for snakeviz or pstats."""
+
+
+def run(args: list[str]) -> int:
+    """Measures and prints."""
+    options = parse(Options, args, "profile")
+    updates = at_least("updates", options.updates, 1)
+    with waiting(COMPILING):
+        threads = at_least("threads", options.threads, 0) or choose_threads()
+        use_threads(threads)
+        env = environment_for(options.config, threads)
+        learner, notes = make_learner(env, options.config.ppo, options.config.seeds)
+        env.reset()
+        for _ in range(3):
+            learner.collect()
+            metrics = learner.update(0.0)
+    learner.timer.seconds.clear()
+    profile = cProfile.Profile()
+    start = time.perf_counter()
+    with waiting(f"training for {updates} updates"):
+        profile.enable()
+        for i in range(updates):
+            learner.collect()
+            metrics = learner.update(i / updates)
+        profile.disable()
+    seconds = time.perf_counter() - start
+    steps = updates * env.spec.num_envs * options.config.ppo.update_steps
+    print(machine.line(), *notes, sep="\n")
+    print(
+        f"{learner.name} learner, {threads} threads: {steps:,} steps in {seconds:.2f} s, {steps / seconds:,.0f} steps/s\n"
+    )
+    for name, share in learner.timer.shares().items():
+        print(f"  {name:<10} {share:6.1%}  {1e9 * share * seconds / steps:8.0f} ns per step")
+    print("\n  most time in")
+    rows = sorted(pstats.Stats(profile).stats.items(), key=lambda item: -item[1][2])[:_TOP]  # pyright: ignore
+    for (file, line, name), (_, calls, own, _, _) in rows:
+        where = name if file == "~" else f"{Path(file).name}:{line} {name}"
+        print(f"  {own / seconds:6.1%}  {calls:>8,} calls  {where}")
+    share = float(metrics["distinct_rows"].mean()) if "distinct_rows" in metrics else 1.0
+    print("\n" + bounds.verdict(learner, steps / seconds, share, threads))
+    if options.cprofile:
+        profile.dump_stats(options.cprofile)
+        print(f"raw profile in {options.cprofile}")
+    return 0

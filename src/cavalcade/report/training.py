@@ -1,0 +1,53 @@
+"""The report of training runs: learning curves with the spread of seeds, and where each run ended."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from cavalcade.report.curves import Curve, read_curve, smooth
+from cavalcade.report.page import page, paragraph, picture, table
+
+_TAIL = 0.05  # of a run, which its last return is the mean of
+
+
+def training_report(paths: Sequence[Path]) -> str:
+    """A page about runs, each with one or more policies."""
+    curves = [read_curve(path) for path in paths]
+    return page(
+        "Training",
+        picture(curve_figure(curves)),
+        paragraph(
+            "Mean return of training episodes, actions drawn by their probabilities. Line: mean of a run's policies. "
+            "Band: the least and the most of them, where a run has several."
+        ),
+        table(
+            ("run", "policies", "episodes each", "seconds", "return at the end", "least", "most"),
+            [_row(curve) for curve in curves],
+        ),
+    )
+
+
+def curve_figure(curves: Sequence[Curve]) -> Figure:
+    """Learning curves of runs."""
+    figure = Figure(figsize=(8, 4.5))
+    axes = figure.add_subplot()
+    for curve in curves:
+        episodes, returns = smooth(curve)
+        (drawn,) = axes.plot(episodes, returns.mean(axis=1), label=curve.name, linewidth=1.5)
+        if returns.shape[1] > 1:
+            axes.fill_between(episodes, returns.min(axis=1), returns.max(axis=1), alpha=0.2, color=drawn.get_color())
+    axes.set_yscale("symlog", linthresh=10)
+    axes.set_xlabel("episodes per policy")
+    axes.set_ylabel("return")
+    axes.grid(alpha=0.3)
+    axes.legend()
+    return figure
+
+
+def _row(curve: Curve) -> tuple[object, ...]:
+    tail = curve.returns[-max(1, int(_TAIL * len(curve.returns))) :]
+    last = np.nanmean(tail, axis=0)
+    ends = (f"{last.mean():.2f}", f"{last.min():.2f}", f"{last.max():.2f}")
+    return curve.name, len(last), f"{curve.episodes[-1]:,.0f}", f"{curve.seconds[-1]:.1f}", *ends

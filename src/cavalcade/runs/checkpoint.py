@@ -1,0 +1,127 @@
+"""Checkpoints: written aside, then renamed, so that there is never half of one.
+
+    checkpoints/<update>/policy.safetensors      the weights, by name
+                         optimizer.safetensors   what else learning changes
+                         state.npz               the environments
+                         state.json              counters, log sizes, a hash of each of the other files
+
+Nothing in them is executed when they are read.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from cavalcade.errors import RunError
+
+FORMAT = 1
+POLICY, OPTIMIZER, ENVIRONMENT, STATE = "policy.safetensors", "optimizer.safetensors", "state.npz", "state.json"
+_HASHED = (POLICY, OPTIMIZER, ENVIRONMENT)
+_ASIDE = ".writing-"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint that has been read and found whole."""
+
+    path: Path
+    policy: dict[str, Tensor]
+    learner: dict[str, Tensor]
+    environment: dict[str, NDArray]
+    info: dict[str, Any]
+
+
+def save_checkpoint(
+    folder: Path,
+    update: int,
+    policy: Mapping[str, Tensor],
+    learner: Mapping[str, Tensor],
+    environment: Mapping[str, NDArray],
+    info: Mapping[str, Any],
+    keep: int,
+) -> Path:
+    """Writes checkpoint `update` and removes all but the newest `keep`."""
+    target, aside = folder / f"{update:08d}", folder / f"{_ASIDE}{update:08d}"
+    try:
+        shutil.rmtree(aside, ignore_errors=True)
+        aside.mkdir(parents=True)
+        save_file({name: tensor.contiguous() for name, tensor in policy.items()}, aside / POLICY)
+        save_file({name: tensor.contiguous() for name, tensor in learner.items()}, aside / OPTIMIZER)
+        np.savez(aside / ENVIRONMENT, **environment)  # pyright: ignore[reportArgumentType]
+        hashes = {name: _hash(aside / name) for name in _HASHED}
+        (aside / STATE).write_text(json.dumps({"format": FORMAT, "sha256": hashes, **info}, indent=1))
+        for path in (*(aside / name for name in (*_HASHED, STATE)), aside):
+            _to_disk(path)
+        shutil.rmtree(target, ignore_errors=True)
+        aside.rename(target)
+        _to_disk(folder)
+    except (OSError, SafetensorError) as error:
+        shutil.rmtree(aside, ignore_errors=True)
+        raise RunError(
+            f"checkpoint {update} cannot be written to {folder}: {error}; earlier ones are untouched"
+        ) from None
+    for old in checkpoints(folder)[:-keep]:
+        shutil.rmtree(old, ignore_errors=True)
+    return target
+
+
+def checkpoints(folder: Path) -> list[Path]:
+    """All checkpoints of a run, oldest first."""
+    if not folder.is_dir():
+        return []
+    return sorted(path for path in folder.iterdir() if path.is_dir() and path.name.isdecimal())
+
+
+def clear_aside(folder: Path) -> None:
+    """Removes what a killed process may have left half written."""
+    if folder.is_dir():
+        for path in folder.glob(f"{_ASIDE}*"):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def load_checkpoint(path: Path) -> Checkpoint:
+    """Reads a checkpoint and checks that it is whole."""
+    try:
+        info = json.loads((path / STATE).read_text())
+        if info.get("format") != FORMAT:
+            raise RunError(f"{path} is of format {info.get('format')}; this version reads format {FORMAT}")
+        for name in _HASHED:
+            if _hash(path / name) != info["sha256"][name]:
+                raise RunError(f"{path / name} is damaged: its content does not match its hash; {_ADVICE}")
+        with (path / ENVIRONMENT).open("rb") as file, np.load(file, allow_pickle=False) as archive:
+            environment = {name: archive[name] for name in archive.files}
+        return Checkpoint(path, load_file(path / POLICY), load_file(path / OPTIMIZER), environment, info)
+    except FileNotFoundError as error:
+        raise RunError(
+            f"{path} is no checkpoint, or not a whole one: {Path(error.filename).name} is missing; {_ADVICE}"
+        ) from None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError, zipfile.BadZipFile) as error:
+        raise RunError(f"{path} cannot be read ({type(error).__name__}); {_ADVICE}") from None
+
+
+_ADVICE = "remove it to go on from the one before, or restore it"
+
+
+def _hash(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _to_disk(path: Path) -> None:
+    """Makes sure a file or folder survives a power cut."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

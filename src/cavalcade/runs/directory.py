@@ -1,0 +1,131 @@
+"""A run's folder: who may write in it, its configuration, its logs and checkpoints."""
+
+import fcntl
+import json
+import os
+import platform
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numba
+import numpy as np
+import torch
+import yaml
+
+from cavalcade import __version__
+from cavalcade.config import TrainConfig, as_dict, from_dict
+from cavalcade.errors import ConfigError, RunError
+from cavalcade.runs.checkpoint import Checkpoint, checkpoints, clear_aside, load_checkpoint
+
+CONFIG, META, METRICS, EPISODES, CHECKPOINTS, LOCK = (
+    "config.yaml", "meta.json", "metrics.jsonl", "episodes.csv", "checkpoints", ".lock",
+)  # fmt: skip
+
+
+class RunDirectory:
+    """runs/<name>/, locked for one process. Use as a context."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.checkpoint_folder = path / CHECKPOINTS
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+    @property
+    def config_file(self) -> Path:
+        """The configuration."""
+        return self.path / CONFIG
+
+    def exists(self) -> bool:
+        """Whether a run was begun here."""
+        return self.config_file.exists()
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Holds the folder for this process; the lock ends with the process, however it ends."""
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            handle = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT)
+        except OSError as error:
+            raise RunError(f"{self.path} cannot be made or written: {error.strerror}") from None
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(handle)
+            raise RunError(f"{self.path} is in use by another process; wait for it, or choose another --run") from None
+        try:
+            yield
+        finally:
+            os.close(handle)
+
+    def begin(self, config: TrainConfig, meta: dict[str, Any]) -> None:
+        """Writes what a new run starts from."""
+        if self.exists():
+            raise RunError(f"{self.path} holds a run already; go on with --resume {self.path}, or choose another --run")
+        write_whole(self.path / META, json.dumps(meta, indent=1))
+        write_whole(self.config_file, yaml.safe_dump(as_dict(config), sort_keys=False))
+
+    def config(self) -> TrainConfig:
+        """The configuration of the run."""
+        return from_dict(TrainConfig, read_yaml(self.config_file))
+
+    def meta(self) -> dict[str, Any]:
+        """What the run was made with."""
+        return json.loads((self.path / META).read_text())
+
+    def latest(self) -> Checkpoint | None:
+        """The newest checkpoint, if there is one; what a killed process left half written is cleared away."""
+        clear_aside(self.checkpoint_folder)
+        found = checkpoints(self.checkpoint_folder)
+        return load_checkpoint(found[-1]) if found else None
+
+
+def open_run(path: Path) -> RunDirectory:
+    """An existing run."""
+    run = RunDirectory(path)
+    if not run.exists():
+        raise RunError(f"{path} is no run: it has no {CONFIG}")
+    return run
+
+
+def read_yaml(path: Path) -> Any:
+    """The content of a YAML file."""
+    try:
+        return yaml.safe_load(path.read_text())
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        reason = str(error).splitlines()[0]
+        raise ConfigError(f"{path} is not YAML: {reason}") from None
+
+
+def write_whole(path: Path, content: str) -> None:
+    """Writes a file so that it is there as a whole or not at all."""
+    aside = path.with_name(f".writing-{path.name}")
+    try:
+        with aside.open("w") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        aside.replace(path)
+    except OSError as error:
+        aside.unlink(missing_ok=True)
+        raise RunError(f"{path} cannot be written: {error.strerror}") from None
+
+
+def provenance() -> dict[str, Any]:
+    """What a run was made with: versions and machine."""
+    return {
+        "cavalcade": __version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numba": numba.__version__,
+        "numpy": np.__version__,
+        "platform": platform.platform(),
+        "cores": os.cpu_count(),
+        "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+    }

@@ -1,0 +1,58 @@
+"""Logs that are appended in batches: held back for 100 rows or 2 seconds, whichever comes first."""
+
+import io
+import os
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from cavalcade.errors import RunError
+
+ROWS, SECONDS = 100, 2.0
+
+
+class Log:
+    """A text file of rows. Opened at `offset`, anything behind it is cut off: it belongs to a time after the checkpoint."""
+
+    def __init__(self, path: Path, header: str | None = None, offset: int | None = None):
+        self.path = path
+        self._held: list[str] = []
+        self._since = time.monotonic()
+        size = path.stat().st_size if path.exists() else 0
+        if offset is not None and size < offset:
+            raise RunError(f"{path} has {size} bytes, the checkpoint says {offset}; the log was cut, restore it")
+        self._file = io.open(path, "r+b" if path.exists() else "w+b", buffering=0)  # noqa: UP020, SIM115
+        self._file.truncate(offset or 0)
+        self._file.seek(offset or 0)
+        if header and not offset:
+            self.write([header])
+
+    def write(self, rows: Iterable[str]) -> None:
+        """Adds rows; writes when enough are held."""
+        self._held += rows
+        if len(self._held) >= ROWS or time.monotonic() - self._since > SECONDS:
+            self.flush()
+
+    def flush(self) -> int:
+        """Writes what is held; returns the size of the file. A row is either there as a whole or not at all."""
+        if self._held:
+            content = ("\n".join(self._held) + "\n").encode()
+            start = self._file.tell()
+            try:
+                written = self._file.write(content)
+                if written != len(content):
+                    raise OSError(28, "no space left on device")
+            except OSError as error:
+                self._file.truncate(start)
+                self._file.seek(start)
+                raise RunError(
+                    f"{self.path} cannot be written: {os.strerror(error.errno or 0)}; make room and resume"
+                ) from None
+            self._held.clear()
+        self._since = time.monotonic()
+        return self._file.tell()
+
+    def close(self) -> None:
+        """Writes what is held and closes the file."""
+        self.flush()
+        self._file.close()

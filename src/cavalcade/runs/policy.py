@@ -1,0 +1,66 @@
+"""Trained policies from disk: a run's newest checkpoint, or any checkpoint."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cavalcade.config import TrainConfig, from_dict
+from cavalcade.errors import ConfigError, RunError
+from cavalcade.policy.mlp import MlpSpec
+from cavalcade.ppo.player import Player
+from cavalcade.ppo.population import scaling_from
+from cavalcade.runs.checkpoint import STATE, checkpoints, load_checkpoint
+from cavalcade.runs.directory import CHECKPOINTS, CONFIG, read_yaml
+
+
+@dataclass(frozen=True)
+class SavedPolicy:
+    """The policies of a run as they were at a checkpoint."""
+
+    path: Path
+    config: TrainConfig
+    update: int
+    spec: MlpSpec
+    weights: NDArray  # (P, D)
+    context: NDArray  # (P, C)
+    shift: NDArray  # (P, O)
+    scale: NDArray  # (P, O)
+
+    @property
+    def policies(self) -> int:
+        """P."""
+        return len(self.weights)
+
+    def player(self, policy: int | None = None, *, greedy: bool = True, seed: int = 0) -> Player:
+        """One policy at play, or all of them side by side."""
+        if policy is not None and not 0 <= policy < self.policies:
+            raise ConfigError(f"policy is {policy}; {self.path} has {self.policies}, numbered from 0")
+        which = slice(None) if policy is None else slice(policy, policy + 1)
+        parts = (self.weights[which], self.context[which], self.shift[which], self.scale[which])
+        return Player(self.spec, *parts, greedy=greedy, seeds=[seed + p for p in range(len(parts[0]))])
+
+
+def load_policy(path: str | Path) -> SavedPolicy:
+    """The policies in a run's newest checkpoint, or in the checkpoint given."""
+    path = Path(path)
+    if (path / CONFIG).exists():
+        found = checkpoints(path / CHECKPOINTS)
+        if not found:
+            raise RunError(f"{path} has no checkpoint yet")
+        run, path = path, found[-1]
+    elif (path / STATE).exists():
+        run = path.parent.parent
+    else:
+        raise RunError(f"{path} is neither a run (no {CONFIG}) nor a checkpoint (no {STATE})")
+    config = from_dict(TrainConfig, read_yaml(run / CONFIG))
+    checkpoint = load_checkpoint(path)
+    network = checkpoint.info["network"]
+    spec = MlpSpec(network["inputs"], network["actions"], tuple(network["hidden"]), network["context"])
+    first = next(iter(checkpoint.policy.values()))
+    weights = spec.weights_from(checkpoint.policy, len(first), first.dtype).numpy()
+    moments = [checkpoint.learner[f"observation_{name}"].numpy() for name in ("count", "mean", "square")]
+    shift, scale = scaling_from(*moments, normalise=config.ppo.normalise_observations)
+    context = np.array(network["contexts"], np.float64).reshape(len(first), network["context"])
+    return SavedPolicy(path, config, int(checkpoint.info["update"]), spec, weights, context, shift, scale)

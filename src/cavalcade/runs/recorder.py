@@ -1,0 +1,147 @@
+"""The record of a training: metrics, episodes, checkpoints, and what is shown of it meanwhile."""
+
+import json
+import time
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cavalcade.config import TrainConfig
+from cavalcade.ppo.learner import Learner
+from cavalcade.ppo.rollout import Ended
+from cavalcade.runs.checkpoint import Checkpoint, save_checkpoint
+from cavalcade.runs.directory import EPISODES, METRICS, RunDirectory
+from cavalcade.runs.display import Display, Progress
+from cavalcade.runs.logs import Log
+from cavalcade.runs.writers import Writer
+
+EPISODE_COLUMNS = ("update", "policy", "environment", "label", "return", "length")
+_SHOWN = ("policy_loss", "value_loss", "entropy", "kl", "distinct_rows")
+_RECENT = 1000  # episodes that the returns on display are the mean of
+
+
+class TrainingRecorder:
+    """Writes everything a training leaves behind."""
+
+    def __init__(
+        self,
+        run: RunDirectory,
+        config: TrainConfig,
+        learner: Learner,
+        display: Display,
+        writers: list[Writer],
+        checkpoint: Checkpoint | None,
+    ):
+        self.stopping = False
+        self._run, self._config, self._display, self._writers = run, config, display, writers
+        info: dict[str, Any] = checkpoint.info if checkpoint else {}
+        offsets = info.get("logs", {})
+        self._metrics = Log(run.path / METRICS, offset=offsets.get(METRICS))
+        self._episodes = Log(run.path / EPISODES, ",".join(EPISODE_COLUMNS), offset=offsets.get(EPISODES))
+        self._episodes_done = int(info.get("episodes", 0))
+        self._seconds_before = float(info.get("seconds", 0.0))
+        self._start = time.monotonic()
+        self._first_update = learner.state.updates
+        self._saved = self._first_update if checkpoint else -1
+        self._labels = learner.env.label_names
+        self._recent: dict[str, deque[float]] = {name: deque(maxlen=_RECENT) for name in self._labels}
+        self._progress = Progress(updates=config.updates)
+
+    def record(self, learner: Learner, episodes: Ended, metrics: dict[str, NDArray]) -> None:
+        """Logs an update, shows it, and writes a checkpoint if one is due."""
+        update = learner.state.updates
+        self._episodes_done += len(episodes.total)
+        self._log_episodes(update, episodes)
+        self._log_metrics(learner, episodes, metrics)
+        learner.timer.lap("log")
+        every = self._config.checkpoint_every
+        if every and update % every == 0:
+            self.checkpoint(learner)
+            learner.timer.lap("checkpoint")
+        self._show(learner, episodes, metrics)
+        learner.timer.lap("log")
+
+    def checkpoint(self, learner: Learner) -> Path | None:
+        """Writes a checkpoint of this moment, logs included, unless there is one."""
+        update = learner.state.updates
+        if update == self._saved:
+            return None
+        spec = learner.spec
+        network = {"inputs": spec.inputs, "actions": spec.actions, "hidden": spec.hidden, "context": spec.context}
+        info = {
+            "network": network | {"contexts": learner.context.tolist()},
+            "update": update,
+            "steps": learner.state.clock * learner.env.spec.num_envs,
+            "episodes": self._episodes_done,
+            "seconds": self._seconds(),
+            "logs": {METRICS: self._metrics.flush(), EPISODES: self._episodes.flush()},
+        }
+        policy, rest = learner.tensors()
+        environment = learner.env.save_state()
+        path = save_checkpoint(self._run.checkpoint_folder, update, policy, rest, environment, info, self._config.keep)
+        self._saved = update
+        return path
+
+    def close(self) -> None:
+        """Writes what is held back."""
+        self._display.close()
+        self._metrics.close()
+        self._episodes.close()
+        for writer in self._writers:
+            writer.close()
+
+    def _seconds(self) -> float:
+        return self._seconds_before + time.monotonic() - self._start
+
+    def _log_episodes(self, update: int, ended: Ended) -> None:
+        columns = (
+            ended.policy.tolist(),
+            ended.environment.tolist(),
+            ended.label.tolist(),
+            ended.total.tolist(),
+            ended.length.tolist(),
+        )
+        names = self._labels
+        self._episodes.write(
+            [f"{update},{p},{e},{names[label]},{total:.4g},{n}" for p, e, label, total, n in zip(*columns, strict=True)]
+        )
+
+    def _log_metrics(self, learner: Learner, ended: Ended, metrics: dict[str, NDArray]) -> None:
+        seconds, steps = self._seconds(), learner.state.clock * learner.env.spec.num_envs
+        row: dict[str, Any] = {"update": learner.state.updates, "steps": steps, "episodes": self._episodes_done}
+        row["return"] = _means(ended, learner.policies)
+        row.update({name: [float(f"{x:.6g}") for x in values.tolist()] for name, values in metrics.items()})
+        row["seconds"] = round(seconds, 3)
+        self._metrics.write([json.dumps(row)])
+        if self._writers:
+            flat = {name: float(np.mean(values)) for name, values in metrics.items()}
+            if len(ended.total):
+                flat["return"] = float(ended.total.mean())
+            for writer in self._writers:
+                writer.scalars(steps, flat)
+
+    def _show(self, learner: Learner, ended: Ended, metrics: dict[str, NDArray]) -> None:
+        for label, total in zip(ended.label.tolist(), ended.total.tolist(), strict=True):
+            self._recent[self._labels[label]].append(total)
+        p, here = self._progress, time.monotonic() - self._start
+        p.update, p.episodes = learner.state.updates, self._episodes_done
+        made = p.update - self._first_update
+        per_update = learner.env.spec.num_envs * self._config.ppo.update_steps
+        p.steps = learner.state.clock * learner.env.spec.num_envs
+        p.steps_per_second = made * per_update / here
+        p.episodes_per_second = p.steps_per_second * self._episodes_done / max(p.steps, 1)
+        p.seconds_left = here / made * (p.updates - p.update)
+        p.returns = {name: sum(kept) / len(kept) for name, kept in self._recent.items() if kept}
+        p.losses = {name: float(metrics[name].mean()) for name in _SHOWN if name in metrics}
+        p.phases = learner.timer.shares()
+        self._display.show(p)
+
+
+def _means(ended: Ended, policies: int) -> list[float | None]:
+    """Mean return of the episodes of each policy that ended; none where none did."""
+    count = np.bincount(ended.policy, minlength=policies)
+    total = np.bincount(ended.policy, weights=ended.total, minlength=policies)
+    return [round(t / n, 4) if n else None for t, n in zip(total.tolist(), count.tolist(), strict=True)]

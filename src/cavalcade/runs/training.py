@@ -1,0 +1,124 @@
+"""A training run from beginning to end: environment, learner, record; new or resumed; stopped cleanly or not at all."""
+
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from cavalcade.config import TrainConfig, as_dict
+from cavalcade.envs.cage2 import Cage2
+from cavalcade.envs.contract import Environment
+from cavalcade.ppo.make import make_learner
+from cavalcade.ppo.threads import choose_threads, use_threads
+from cavalcade.ppo.trainer import train
+from cavalcade.runs.directory import RunDirectory, provenance
+from cavalcade.runs.display import make_display
+from cavalcade.runs.recorder import TrainingRecorder
+from cavalcade.runs.writers import make_writer
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a training ended."""
+
+    finished: bool
+    signal: int  # that stopped it, or 0
+    seconds: float
+    steps: int
+
+
+def environment_for(config: TrainConfig, threads: int) -> Environment:
+    """The environments of all policies of a run."""
+    task = config.task
+    return Cage2(
+        config.policies * config.ppo.num_envs,
+        red=task.red,
+        revision=task.revision,
+        variant=task.variant,
+        green=task.green,
+        horizon=task.horizon,
+        extras=task.extras,
+        dtype="float32" if "time" in task.extras else "uint8",
+        seed=config.seeds,
+        threads=threads,
+    )
+
+
+class Training:
+    """A run in a locked directory, ready to go: new, or where its newest checkpoint left it."""
+
+    def __init__(
+        self,
+        run: RunDirectory,
+        config: TrainConfig,
+        *,
+        resume: bool = False,
+        threads: int = 0,
+        quiet: bool = False,
+        writers: Sequence[str] = (),
+    ):
+        self.run, self.config, self.quiet = run, config, quiet
+        checkpoint = run.latest() if resume else None
+        threads = threads or (int(run.meta()["threads"]) if resume else 0) or choose_threads()
+        use_threads(threads)
+        self.env = environment_for(config, threads)
+        self.learner, self.notes = make_learner(self.env, config.ppo, config.seeds)
+        self.env.reset()
+        if checkpoint:
+            self.learner.load_tensors(checkpoint.policy, checkpoint.learner)
+            self.env.load_state(checkpoint.environment)
+        if not resume:
+            run.begin(config, provenance() | {"threads": threads, "learner": self.learner.name})
+        self._checkpoint = checkpoint
+        self._writers = [make_writer(name, run.path, as_dict(config)) for name in writers]
+
+    def warm_up(self) -> None:
+        """Compiles everything the run will need, on copies."""
+        small = replace(
+            self.config.ppo, num_envs=1, update_steps=self.config.ppo.minibatches * self.config.ppo.accumulate
+        )
+        env = self.env.clone(np.arange(self.config.policies))
+        learner, _ = make_learner(env, small, self.config.seeds)
+        learner.collect()
+        learner.update(0.0)
+
+    def train(self) -> Outcome:
+        """Trains until the budget is spent or a signal comes; either way a checkpoint of that moment is left."""
+        before, timer = self.learner.state.clock, self.learner.timer
+        recorder = TrainingRecorder(
+            self.run, self.config, self.learner, make_display(self.quiet), self._writers, self._checkpoint
+        )
+        with stop_on_signal(recorder) as received:
+            try:
+                timer.skip()
+                train(self.learner, self.config.updates, recorder)
+                recorder.checkpoint(self.learner)
+                timer.lap("checkpoint")
+            finally:
+                recorder.close()
+        steps = (self.learner.state.clock - before) * self.env.spec.num_envs
+        finished = self.learner.state.updates >= self.config.updates
+        return Outcome(finished, received[0], sum(timer.seconds.values()), steps)
+
+
+@contextmanager
+def stop_on_signal(recorder: TrainingRecorder) -> Iterator[list[int]]:
+    """Ctrl-C and SIGTERM end the training after the update under way; a second one ends the process at once."""
+    received = [0]
+    before = {}
+
+    def stop(number: int, _frame: Any) -> None:
+        received[0] = number
+        recorder.stopping = True
+        signal.signal(number, before[number])
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        before[number] = signal.signal(number, stop)
+    try:
+        yield received
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
