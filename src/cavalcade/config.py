@@ -194,5 +194,5 @@ def differences(one: Any, other: Any, where: str = "") -> list[str]:
         if dataclasses.is_dataclass(a):
             found += differences(a, b, f"{where}{f.name}.")
         elif a != b:
-            found.append(f"{where}{f.name} {a} there, {b} here")
+            found.append(f"{where}{f.name} {a} before, {b} now")
     return found

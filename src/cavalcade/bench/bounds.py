@@ -60,6 +60,7 @@ def verdict(learner: Learner, rate: float, rows: float, threads: int) -> str:
     name, share = next(iter(learner.timer.shares().items()))
     return (
         f"  bottleneck: {name} ({share:.0%} of the time)\n"
-        f"  matrix products: {operations:,.0f} operations per step ({rows:.1%} of samples computed), machine {ceiling / 1e9:.0f} "
-        f"GFLOP/s on {threads} threads: bound {bound:,.0f} steps/s, reached {rate / bound:.0%}"
+        f"  matrix products: {operations:,.0f} operations per step ({rows:.1%} of samples computed), "
+        f"machine {ceiling / 1e9:.0f} GFLOP/s on {threads} threads: bound {bound:,.0f} steps/s, "
+        f"reached {rate / bound:.0%}"
     )

@@ -23,7 +23,7 @@ _TOP = 12
 
 @dataclass(frozen=True)
 class Options:
-    """Runs a short training and prints where its time goes: phases, functions, the bottleneck and how far it is away."""
+    """Runs a short training and prints where its time goes: phases, functions, the bottleneck and the bound."""
 
     target: tyro.conf.Positional[Literal["cage2"]]
     """What to train on."""
@@ -61,9 +61,8 @@ def run(args: list[str]) -> int:
     seconds = time.perf_counter() - start
     steps = updates * env.spec.num_envs * options.config.ppo.update_steps
     print(machine.line(), *notes, sep="\n")
-    print(
-        f"{learner.name} learner, {threads} threads: {steps:,} steps in {seconds:.2f} s, {steps / seconds:,.0f} steps/s\n"
-    )
+    rate = f"{steps:,} steps in {seconds:.2f} s, {steps / seconds:,.0f} steps/s"
+    print(f"{learner.name} learner, {threads} threads: {rate}\n")
     for name, share in learner.timer.shares().items():
         print(f"  {name:<10} {share:6.1%}  {1e9 * share * seconds / steps:8.0f} ns per step")
     print("\n  most time in")

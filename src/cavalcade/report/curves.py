@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -24,13 +25,11 @@ class Curve:
 def read_curve(path: Path) -> Curve:
     """The curve of a run, as far as it has got."""
     run = open_run(path)
-    rows = []
+    file = run.path / METRICS
     try:
-        for text in (run.path / METRICS).read_text().splitlines():
-            rows.append(json.loads(text))
+        rows = [json.loads(text) for text in file.read_text().splitlines()] if file.exists() else []
     except (OSError, ValueError) as error:
-        if not rows:
-            raise RunError(f"{run.path / METRICS} cannot be read ({type(error).__name__})") from None
+        raise RunError(f"{file} cannot be read ({type(error).__name__})") from None
     if not rows:
         raise RunError(f"{run.path} has no updates yet")
     policies = len(rows[0]["return"])
@@ -42,7 +41,7 @@ def read_curve(path: Path) -> Curve:
 def smooth(curve: Curve, points: int = 200) -> tuple[NDArray, NDArray]:
     """Episodes and returns (points, P) averaged over equal stretches of the run."""
     edges = np.linspace(0, len(curve.episodes), min(points, len(curve.episodes)) + 1).astype(int)
-    spans = [slice(a, b) for a, b in zip(edges[:-1], edges[1:], strict=True) if b > a]
+    spans = [slice(a, b) for a, b in pairwise(edges) if b > a]
     kept = [s for s in spans if not np.isnan(curve.returns[s]).all(axis=0).any()]
     returns = [np.nanmean(curve.returns[s], axis=0) for s in kept]
     return np.array([curve.episodes[s].mean() for s in kept]), np.array(returns)

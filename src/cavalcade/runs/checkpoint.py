@@ -29,6 +29,7 @@ from cavalcade.errors import RunError
 FORMAT = 1
 POLICY, OPTIMIZER, ENVIRONMENT, STATE = "policy.safetensors", "optimizer.safetensors", "state.npz", "state.json"
 _HASHED = (POLICY, OPTIMIZER, ENVIRONMENT)
+_NEEDED = ("sha256", "config", "network", "update", "logs")
 _ASIDE = ".writing-"
 
 
@@ -97,6 +98,8 @@ def load_checkpoint(path: Path) -> Checkpoint:
         info = json.loads((path / STATE).read_text())
         if info.get("format") != FORMAT:
             raise RunError(f"{path} is of format {info.get('format')}; this version reads format {FORMAT}")
+        if missing := [name for name in _NEEDED if name not in info]:
+            raise RunError(f"{path / STATE} lacks {', '.join(missing)}; {_ADVICE}")
         for name in _HASHED:
             if _hash(path / name) != info["sha256"][name]:
                 raise RunError(f"{path / name} is damaged: its content does not match its hash; {_ADVICE}")

@@ -12,7 +12,7 @@ ROWS, SECONDS = 100, 2.0
 
 
 class Log:
-    """A text file of rows. Opened at `offset`, anything behind it is cut off: it belongs to a time after the checkpoint."""
+    """A text file of rows. Opened at `offset`, anything behind it is cut off: it is from after the checkpoint."""
 
     def __init__(self, path: Path, header: str | None = None, offset: int | None = None):
         self.path = path

@@ -12,7 +12,7 @@ from cavalcade.policy.mlp import MlpSpec
 from cavalcade.ppo.player import Player
 from cavalcade.ppo.population import scaling_from
 from cavalcade.runs.checkpoint import STATE, checkpoints, load_checkpoint
-from cavalcade.runs.directory import CHECKPOINTS, CONFIG, read_yaml
+from cavalcade.runs.directory import CHECKPOINTS, CONFIG
 
 
 @dataclass(frozen=True)
@@ -49,13 +49,11 @@ def load_policy(path: str | Path) -> SavedPolicy:
         found = checkpoints(path / CHECKPOINTS)
         if not found:
             raise RunError(f"{path} has no checkpoint yet")
-        run, path = path, found[-1]
-    elif (path / STATE).exists():
-        run = path.parent.parent
-    else:
+        path = found[-1]
+    elif not (path / STATE).exists():
         raise RunError(f"{path} is neither a run (no {CONFIG}) nor a checkpoint (no {STATE})")
-    config = from_dict(TrainConfig, read_yaml(run / CONFIG))
     checkpoint = load_checkpoint(path)
+    config = from_dict(TrainConfig, checkpoint.info["config"])
     network = checkpoint.info["network"]
     spec = MlpSpec(network["inputs"], network["actions"], tuple(network["hidden"]), network["context"])
     first = next(iter(checkpoint.policy.values()))

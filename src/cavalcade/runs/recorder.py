@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cavalcade.config import TrainConfig
+from cavalcade.config import TrainConfig, as_dict
 from cavalcade.ppo.learner import Learner
 from cavalcade.ppo.rollout import Ended
 from cavalcade.runs.checkpoint import Checkpoint, save_checkpoint
@@ -72,6 +72,7 @@ class TrainingRecorder:
         spec = learner.spec
         network = {"inputs": spec.inputs, "actions": spec.actions, "hidden": spec.hidden, "context": spec.context}
         info = {
+            "config": as_dict(self._config),
             "network": network | {"contexts": learner.context.tolist()},
             "update": update,
             "steps": learner.state.clock * learner.env.spec.num_envs,

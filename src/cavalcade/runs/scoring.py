@@ -21,7 +21,7 @@ def score(
     seed: int,
     **given: Any,
 ) -> Iterator[Cell]:
-    """Cells of the protocol for an actor that sees what `task` shows; options given here go before those of the task."""
+    """Cells of the protocol for an actor that sees what `task` shows; options given go before those of the task."""
     options = {"revision": task.revision, "variant": task.variant, "green": task.green, "extras": task.extras} | given
     dtype = "float32" if "time" in task.extras else "uint8"
     return nine_cells(actor, episodes=episodes, seed=seed, reds=reds, horizons=horizons, dtype=dtype, **options)

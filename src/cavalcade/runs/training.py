@@ -8,12 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from cavalcade.config import TrainConfig, as_dict
+from cavalcade.config import TrainConfig, as_dict, differences, from_dict
 from cavalcade.envs.cage2 import Cage2
 from cavalcade.envs.contract import Environment
+from cavalcade.errors import RunError
 from cavalcade.ppo.make import make_learner
 from cavalcade.ppo.threads import choose_threads, use_threads
 from cavalcade.ppo.trainer import train
+from cavalcade.runs.checkpoint import Checkpoint
 from cavalcade.runs.directory import RunDirectory, provenance
 from cavalcade.runs.display import make_display
 from cavalcade.runs.recorder import TrainingRecorder
@@ -47,6 +49,17 @@ def environment_for(config: TrainConfig, threads: int) -> Environment:
     )
 
 
+def check_unchanged(run: RunDirectory, config: TrainConfig, checkpoint: Checkpoint) -> None:
+    """Refuses to go on with other settings than the checkpoint was made with; how checkpoints are kept may change."""
+    before = from_dict(TrainConfig, checkpoint.info["config"])
+    before = replace(before, checkpoint_every=config.checkpoint_every, keep=config.keep)
+    if changed := differences(before, config):
+        raise RunError(
+            f"{run.config_file} was changed after {checkpoint.path.name} was written: {'; '.join(changed)}; "
+            f"put it back, or begin a new run with --recipe {run.config_file}"
+        )
+
+
 class Training:
     """A run in a locked directory, ready to go: new, or where its newest checkpoint left it."""
 
@@ -62,6 +75,8 @@ class Training:
     ):
         self.run, self.config, self.quiet = run, config, quiet
         checkpoint = run.latest() if resume else None
+        if checkpoint:
+            check_unchanged(run, config, checkpoint)
         threads = threads or (int(run.meta()["threads"]) if resume else 0) or choose_threads()
         use_threads(threads)
         self.env = environment_for(config, threads)
