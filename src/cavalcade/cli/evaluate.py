@@ -12,11 +12,12 @@ import tyro
 from cavalcade.cli.parse import parse
 from cavalcade.cli.waiting import COMPILING, waiting
 from cavalcade.config import Cage2Task
+from cavalcade.envs.cage2.cyborg import check_clone
 from cavalcade.envs.cage2.protocol import HORIZONS, LEADERBOARD, REDS, Actor, Cell, total
 from cavalcade.envs.cage2.scripted import BLUES
 from cavalcade.errors import ConfigError, at_least
 from cavalcade.runs.policy import load_policy
-from cavalcade.runs.scoring import cyborg_score, score
+from cavalcade.runs.scoring import best_policy, cyborg_score, score
 
 
 @dataclass(frozen=True)
@@ -31,8 +32,8 @@ class Options:
     """Revisions of the game to score on; the leaderboard belongs to leaderboard-2022."""
     sampled: bool = False
     """Draw actions by their probabilities instead of taking the likeliest."""
-    member: int = 0
-    """Which policy of a run with several."""
+    member: int | None = None
+    """Which policy of a run with several; the best of them on games apart from these, if not given."""
     seed: int = 1
     """Seed of the games; they are never those of a training."""
     json: Path | None = None
@@ -56,6 +57,8 @@ def run(args: list[str]) -> int:
     if options.engine == "cyborg" and options.cyborg is None:
         raise ConfigError("engine is cyborg without --cyborg; name your clone of cage-challenge/cage-challenge-2")
     make_actor, task, name = _policy(options)
+    if options.cyborg:
+        check_clone(options.cyborg)
     figures = {"policy": name, "episodes": options.episodes, "engine": options.engine, "greedy": not options.sampled}
     results: dict[str, list[Cell]] = {}
     print(f"{name}, {options.episodes:,} episodes per cell, mean ± 95 %")
@@ -98,10 +101,15 @@ def _policy(options: Options) -> tuple[Callable[[], Actor], Cage2Task, str]:
     if not Path(options.policy).exists():
         raise ConfigError(f"{options.policy!r} is no run, no checkpoint and none of {', '.join(BLUES)}")
     saved = load_policy(options.policy)
+    member = options.member or 0
     name = f"{options.policy} at update {saved.update}, {'sampled' if options.sampled else 'greedy'}"
     if saved.policies > 1:
-        name += f", policy {options.member} of {saved.policies}"
-    return lambda: saved.player(options.member, greedy=not options.sampled, seed=options.seed), saved.config.task, name
+        if options.member is None:
+            with waiting(COMPILING):
+                member, _ = best_policy(saved)
+        name += f", policy {member} of {saved.policies}" + (", the best in validation" * (options.member is None))
+    saved.player(member)  # refuses a policy that is not there
+    return lambda: saved.player(member, greedy=not options.sampled, seed=options.seed), saved.config.task, name
 
 
 def _print_cells(revision: str, cells: list[Cell]) -> None:

@@ -5,10 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cavalcade.config import Cage2Task
 from cavalcade.envs.cage2.cyborg import CyborgBatch
-from cavalcade.envs.cage2.protocol import HORIZONS, REDS, Actor, Cell, cell, nine_cells
+from cavalcade.envs.cage2.env import Cage2
+from cavalcade.envs.cage2.protocol import HORIZONS, REDS, Actor, Cell, cell, episode_returns, nine_cells
+from cavalcade.runs.policy import SavedPolicy
 
 
 def score(
@@ -22,9 +25,32 @@ def score(
     **given: Any,
 ) -> Iterator[Cell]:
     """Cells of the protocol for an actor that sees what `task` shows; options given go before those of the task."""
-    options = {"revision": task.revision, "variant": task.variant, "green": task.green, "extras": task.extras} | given
+    return nine_cells(actor, episodes=episodes, seed=seed, reds=reds, horizons=horizons, **_shown(task) | given)
+
+
+def best_policy(saved: SavedPolicy, episodes: int = 1000) -> tuple[int, NDArray]:
+    """The policy of a run with the best mean return, and the returns of all, on games apart from training and scoring.
+
+    They play the run's own task, all side by side.
+    """
+    task = saved.config.task
+    env = Cage2(
+        saved.policies * episodes,
+        red=task.red,
+        stream="evaluate",
+        seed=[0] * saved.policies,
+        horizon=task.horizon,
+        **_shown(task),
+    )
+    means = episode_returns(saved.player(), env).reshape(saved.policies, episodes).mean(axis=1)
+    return int(means.argmax()), means
+
+
+def _shown(task: Cage2Task) -> dict[str, Any]:
+    """Options of the game that decide what a policy sees."""
     dtype = "float32" if "time" in task.extras else "uint8"
-    return nine_cells(actor, episodes=episodes, seed=seed, reds=reds, horizons=horizons, dtype=dtype, **options)
+    options = {"revision": task.revision, "variant": task.variant, "green": task.green, "extras": task.extras}
+    return options | {"dtype": dtype}
 
 
 def cyborg_score(

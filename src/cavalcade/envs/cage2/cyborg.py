@@ -22,12 +22,17 @@ from cavalcade.errors import ConfigError, RunError
 _WORKER = Path(__file__).with_name("cyborg_worker.py")
 
 
+def check_clone(checkout: Path) -> None:
+    """Refuses a folder that is no clone of CAGE Challenge 2."""
+    if not (checkout / "CybORG" / "CybORG").is_dir():
+        raise ConfigError(f"{checkout} is no clone of cage-challenge/cage-challenge-2: it has no CybORG/CybORG")
+
+
 class CyborgBatch(Cage2):
     """Games in CybORG, one per worker: observations are CybORG's, rewards too."""
 
     def __init__(self, checkout: Path, workers: int, python: Path | None = None, **options: Any):
-        if not (checkout / "CybORG" / "CybORG").is_dir():
-            raise ConfigError(f"{checkout} is no clone of cage-challenge/cage-challenge-2: it has no CybORG/CybORG")
+        check_clone(checkout)
         super().__init__(workers, red="sleep", autoreset=False, threads=1, **options)
         self._processes = [_start(checkout, python) for _ in range(workers)]
         self.returns = np.zeros(workers)

@@ -1,0 +1,81 @@
+"""`cavalcade evaluate`: the official protocol."""
+
+import json
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from .helpers import run
+
+SMALL = ("train", "cage2", "--num-envs", "20", "--hidden", "16", "--episodes", "200", "--threads", "1", "--quiet")
+
+
+def test_nine_cells_on_two_revisions(capsys, tmp_path):
+    file = tmp_path / "figures.json"
+    status, out, _ = run(capsys, "evaluate", "sleep", "--episodes", "100", "--json", file)
+    assert status == 0
+    assert out.index("revision leaderboard-2022") < out.index("revision head")
+    assert "CardiffUni, PPO and greedy decoys" in out
+    figures = json.loads(file.read_text())
+    for cells in figures["revisions"].values():
+        assert [(c["horizon"], c["red"]) for c in cells] == [
+            (h, r) for h in (30, 50, 100) for r in ("bline", "meander", "sleep")
+        ]
+        assert all(c["episodes"] == 100 for c in cells)
+    total = figures["totals"]["leaderboard-2022"]
+    assert total["total"] == pytest.approx(sum(c["mean"] for c in figures["revisions"]["leaderboard-2022"]))
+    assert abs(total["total"] - -3112.20) < 5 * total["interval"]  # the leaderboard's figure for a sleeping Blue
+
+
+@pytest.mark.parametrize(("name", "official"), [("random", -2015.61), ("react-restore", -823.89)])
+def test_baselines_score_as_on_the_leaderboard(capsys, tmp_path, name, official):
+    file = tmp_path / "figures.json"
+    args = ("--episodes", "500", "--revisions", "leaderboard-2022", "--json", file)
+    assert run(capsys, "evaluate", name, *args)[0] == 0
+    total = json.loads(file.read_text())["totals"]["leaderboard-2022"]
+    assert abs(total["total"] - official) < 4 * total["interval"] / 1.96 + 0.02 * abs(official)
+
+
+def test_greedy_sees_the_host_that_is_held_only_in_its_corrected_form(capsys, tmp_path):
+    found = {}
+    for name in ("greedy", "greedy-corrected"):
+        run(capsys, "evaluate", name, "--episodes", "200", "--revisions", "head", "--json", tmp_path / "f.json")
+        found[name] = json.loads((tmp_path / "f.json").read_text())["totals"]["head"]["total"]
+    assert found["greedy-corrected"] > found["greedy"] + 100
+
+
+def test_a_run_and_its_checkpoints_and_members(capsys, tmp_path):
+    run(capsys, *SMALL, "--run", tmp_path / "a", "--policies", "3", "--checkpoint-every", "5")
+    status, out, _ = run(capsys, "evaluate", tmp_path / "a", "--episodes", "50")
+    assert status == 0
+    assert re.search(r"at update 10, greedy, policy \d of 3, the best in validation, 50 episodes per cell", out)
+    _, out, _ = run(capsys, "evaluate", tmp_path / "a" / "checkpoints" / "00000005", "--episodes", "50", "--sampled")
+    assert "at update 5, sampled" in out
+    _, one, _ = run(capsys, "evaluate", tmp_path / "a", "--episodes", "50", "--member", "1")
+    assert "policy 1 of 3, 50 episodes" in one
+    assert run(capsys, "evaluate", tmp_path / "a", "--episodes", "50", "--member", "1")[1] == one
+    assert run(capsys, "evaluate", tmp_path / "a", "--episodes", "50", "--member", "1", "--seed", "9")[1] != one
+    status, _, err = run(capsys, "evaluate", tmp_path / "a", "--member", "3")
+    assert status == 2
+    assert "policy is 3" in err
+
+
+@pytest.mark.skipif("CYBORG" not in os.environ, reason="needs a clone of cage-challenge-2: CYBORG, CYBORG_PYTHON")
+def test_scores_carry_over_to_cyborg(capsys, tmp_path):
+    """Set CYBORG to a clone and CYBORG_PYTHON to an interpreter with its dependencies."""
+    clone, python = Path(os.environ["CYBORG"]), os.environ["CYBORG_PYTHON"]
+    run(capsys, *SMALL, "--run", tmp_path / "a")
+    engine = ("--engine", "cyborg", "--cyborg", clone, "--cyborg-python", python)
+    figures = {}
+    for name, options in (
+        ("ours", ("--revisions", "head", "--episodes", "2000")),
+        ("theirs", (*engine, "--episodes", "20")),
+    ):
+        run(capsys, "evaluate", tmp_path / "a", *options, "--json", tmp_path / "f.json")
+        (cells,) = json.loads((tmp_path / "f.json").read_text())["revisions"].values()
+        figures[name] = {(c["horizon"], c["red"]): c for c in cells}
+    for key, theirs in figures["theirs"].items():
+        ours = figures["ours"][key]
+        assert abs(ours["mean"] - theirs["mean"]) < 5 * ours["deviation"] / 20**0.5 + 1e-6

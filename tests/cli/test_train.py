@@ -1,0 +1,138 @@
+"""`cavalcade train`, `report` and `profile` as a user types them."""
+
+import json
+import re
+
+import pytest
+
+from cavalcade.runs.directory import open_run
+
+from .helpers import refused, run
+
+SMALL = ("train", "cage2", "--num-envs", "20", "--hidden", "16,16", "--episodes", "400", "--threads", "1")
+
+
+def test_train_says_what_it_does_and_scores_on_new_games(capsys, tmp_path):
+    status, out, _ = run(capsys, *SMALL, "--run", tmp_path / "a", "--policies", "2", "--red", "mixed")
+    assert status == 0
+    assert f"run {tmp_path / 'a'}" in out
+    assert "update 20/20  800 episodes" in out
+    assert re.search(r"80,000 steps in [\d.]+ s: [\d,]+ steps/s", out)
+    assert "held-out games, greedy, 1,000 episodes of 100 steps, revision head:" in out
+    for red in ("bline", "meander", "sleep"):
+        assert re.search(rf"{red} +seed 0 +-?[\d.]+ ± [\d.]+", out)
+        assert re.search(rf"{red} +mean of 2 +-?[\d.]+ ± [\d.]+", out)
+    assert "\x1b" not in out
+    assert open_run(tmp_path / "a").config().ppo.hidden == (16, 16)
+
+
+def test_quiet_is_quiet(capsys, tmp_path):
+    assert run(capsys, *SMALL, "--run", tmp_path / "a", "--quiet")[:2] == (0, "")
+
+
+def test_runs_get_a_folder_of_their_own(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    _, out, _ = run(capsys, *SMALL)
+    assert re.search(r"run runs/cage2-bline-\d{8}-\d{6}", out)
+    assert len(list((tmp_path / "runs").iterdir())) == 1
+
+
+def test_a_recipe_and_options_on_top(capsys, tmp_path):
+    args = ("train", "cage2", "--recipe", "cage2-meander", "--episodes", "50", "--epochs", "1", "--threads", "1")
+    assert run(capsys, *args, "--run", tmp_path / "a", "--quiet")[0] == 0
+    config = open_run(tmp_path / "a").config()
+    assert (config.task.red, config.episodes, config.ppo.epochs) == ("meander", 50, 1)
+
+
+def test_what_stands_in_the_way_of_speed_is_said(capsys, tmp_path):
+    _, out, _ = run(capsys, *SMALL, "--run", tmp_path / "a", "--value-clip", "0.2")
+    assert "plain rows: value_clip is 0.2" in out
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["train"], ["cage2"]),
+        (["train", "chess"], ["chess", "cage2"]),
+        (["train", "cage2", "--speed", "9"], ["--speed", "--learning-rate", "--red"]),
+        (["train", "cage2", "--red", "wolf"], ["wolf", "bline"]),
+        (["train", "cage2", "--hidden", "64,x"], ["hidden", "x"]),
+        (["train", "cage2", "--hidden", "0"], ["hidden is (0,)"]),
+        (["train", "cage2", "--epochs", "0"], ["epochs is 0"]),
+        (["train", "cage2", "--minibatches", "3"], ["5000 samples do not divide into 3"]),
+        (["train", "cage2", "--episodes", "10"], ["10 episodes", "fewer than one update"]),
+        (["train", "cage2", "--gamma", "2"], ["gamma is 2.0"]),
+        (["train", "cage2", "--threads", "-1"], ["threads is -1"]),
+        (["train", "cage2", "--recipe", "soup"], ["soup", "cage2-bline"]),
+        (["train", "cage2", "--learner", "fused", "--replay", "2"], ["replay is 2", "--learner torch"]),
+        (["train", "cage2", "--rows", "distinct", "--value-clip", "1"], ["value_clip is 1.0", "--rows plain"]),
+        (["train", "--resume", "/nowhere"], ["/nowhere is no run"]),
+        (["train", "--resume", "/nowhere", "--epochs", "3"], ["--epochs"]),
+        (["profile", "cage2", "--updates", "0"], ["updates is 0"]),
+        (["report"], ["no run given"]),
+        (["report", "/nowhere"], ["/nowhere is no run"]),
+        (["export", "/nowhere", "--onnx", "x"], ["/nowhere is neither a run"]),
+        (["evaluate", "wolf"], ["'wolf' is no run", "react-restore"]),
+        (["evaluate", "sleep", "--episodes", "1"], ["episodes is 1"]),
+        (["evaluate", "sleep", "--engine", "cyborg"], ["without --cyborg"]),
+        (["evaluate", "sleep", "--engine", "cyborg", "--cyborg", "/tmp"], ["/tmp is no clone of cage-challenge"]),
+        (["evaluate", "greedy", "--engine", "cyborg", "--cyborg", "/tmp"], ["reads the true state"]),
+    ],
+)
+def test_bad_input_is_answered_in_one_line(capsys, monkeypatch, tmp_path, args, words):
+    monkeypatch.chdir(tmp_path)
+    err = refused(capsys, *args)
+    for word in words:
+        assert word in err
+    assert not [path for path in tmp_path.rglob("*") if path.is_file() and path.name != ".lock"]
+
+
+def test_a_folder_that_holds_a_run_is_not_overwritten(capsys, tmp_path):
+    run(capsys, *SMALL, "--run", tmp_path / "a", "--quiet")
+    before = (tmp_path / "a" / "metrics.jsonl").read_bytes()
+    err = refused(capsys, *SMALL, "--run", tmp_path / "a", "--quiet")
+    assert "holds a run already; go on with --resume" in err
+    assert (tmp_path / "a" / "metrics.jsonl").read_bytes() == before
+
+
+def test_report_draws_runs_into_one_file(capsys, tmp_path):
+    for name, policies in (("one", 1), ("three", 3)):
+        run(capsys, *SMALL, "--run", tmp_path / name, "--policies", policies, "--quiet")
+    status, out, _ = run(capsys, "report", tmp_path / "one", tmp_path / "three", "--out", tmp_path / "r.html")
+    assert (status, out) == (0, f"{tmp_path / 'r.html'}\n")
+    page = (tmp_path / "r.html").read_text()
+    assert page.count("<svg") == 1
+    assert "<td>one</td><td>1</td><td>400</td>" in page
+    assert "<td>three</td><td>3</td><td>400</td>" in page
+    assert 'src="http' not in page
+    assert "<script" not in page
+    (tmp_path / "one" / "metrics.jsonl").write_text("nonsense\n")
+    assert "metrics.jsonl cannot be read" in refused(capsys, "report", tmp_path / "one")
+    (tmp_path / "one" / "metrics.jsonl").write_text("")
+    assert "has no updates yet" in refused(capsys, "report", tmp_path / "one")
+
+
+def test_profile_names_the_bottleneck_and_the_bound(capsys, tmp_path):
+    raw = tmp_path / "raw"
+    args = ("--num-envs", "20", "--updates", "3", "--threads", "1", "--cprofile", raw)
+    status, out, _ = run(capsys, "profile", "cage2", *args)
+    assert status == 0
+    for phase in ("act", "step", "store", "advantage", "update"):
+        assert re.search(rf"^  {phase} +[\d.]+%", out, re.MULTILINE)
+    assert re.search(r"bottleneck: \w+ \(\d+% of the time\)", out)
+    assert re.search(r"bound [\d,]+ steps/s, reached \d+%", out)
+    import pstats
+
+    assert pstats.Stats(str(raw)).total_calls > 0  # pyright: ignore
+
+
+def test_metrics_go_to_tensorboard_too(capsys, tmp_path):
+    run(capsys, *SMALL, "--run", tmp_path / "a", "--quiet", "--writers", "tensorboard")
+    assert list((tmp_path / "a" / "tensorboard").iterdir())
+
+
+def test_rows_of_the_log_are_json(capsys, tmp_path):
+    run(capsys, *SMALL, "--run", tmp_path / "a", "--quiet")
+    rows = [json.loads(row) for row in (tmp_path / "a" / "metrics.jsonl").read_text().splitlines()]
+    assert len(rows) == 20
+    assert all(0 < row["distinct_rows"][0] < 1 for row in rows)

@@ -1,0 +1,50 @@
+"""Run directories: one process each, never overwritten."""
+
+import json
+import os
+
+import pytest
+
+from cavalcade.config import TrainConfig
+from cavalcade.errors import ConfigError, RunError
+from cavalcade.runs.directory import RunDirectory, open_run, provenance, write_whole
+
+
+def test_one_process_at_a_time(tmp_path):
+    with RunDirectory(tmp_path / "a").locked():
+        with pytest.raises(RunError, match="is in use by another process; wait for it, or choose another --run"):
+            RunDirectory(tmp_path / "a").locked().__enter__()
+        with RunDirectory(tmp_path / "b").locked():
+            pass
+    with RunDirectory(tmp_path / "a").locked():
+        pass
+
+
+def test_a_run_is_never_begun_twice(tmp_path):
+    run = RunDirectory(tmp_path)
+    run.begin(TrainConfig(seed=3), provenance() | {"threads": 2})
+    assert open_run(tmp_path).config() == TrainConfig(seed=3)
+    assert run.meta()["threads"] == 2
+    assert json.loads((tmp_path / "meta.json").read_text())["cores"] == os.cpu_count()
+    with pytest.raises(RunError, match="holds a run already; go on with --resume"):
+        run.begin(TrainConfig(), {})
+    assert open_run(tmp_path).config().seed == 3
+
+
+def test_what_is_no_run(tmp_path):
+    with pytest.raises(RunError, match=r"is no run: it has no config.yaml"):
+        open_run(tmp_path)
+    (tmp_path / "config.yaml").write_text("a: [")
+    with pytest.raises(ConfigError, match="is not YAML"):
+        open_run(tmp_path).config()
+    (tmp_path / "config.yaml").write_bytes(b"\xff\xfe")
+    with pytest.raises(ConfigError, match="is not YAML"):
+        open_run(tmp_path).config()
+
+
+def test_a_place_that_cannot_be_written(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RunError, match="cannot be made or written"):
+        RunDirectory(tmp_path / "file" / "run").locked().__enter__()
+    with pytest.raises(RunError, match="cannot be written: Not a directory"):
+        write_whole(tmp_path / "file" / "x", "text")

@@ -1,0 +1,268 @@
+"""Runs that cannot be lost: stopped, killed, out of disk, tampered with; and what comes of them afterwards."""
+
+import json
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from cavalcade.config import PPOConfig
+from cavalcade.errors import RunError, TrainingError
+from cavalcade.runs.checkpoint import checkpoints
+from cavalcade.runs.directory import open_run
+
+from .helpers import SMALL, SMALL_CONFIG, command, left_behind, train
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A small run that was never interrupted."""
+    path = tmp_path_factory.mktemp("runs") / "whole"
+    assert train(path).finished
+    return path
+
+
+@pytest.fixture
+def copy(whole, tmp_path):
+    """The same, to be tampered with: as it was at its third checkpoint."""
+    path = tmp_path / "copy"
+    shutil.copytree(whole, path)
+    shutil.rmtree(path / "checkpoints" / "00000040")
+    return path
+
+
+def test_what_a_run_leaves(whole):
+    assert [path.name for path in checkpoints(whole / "checkpoints")] == ["00000020", "00000030", "00000040"]
+    rows = [json.loads(row) for row in (whole / "metrics.jsonl").read_text().splitlines()]
+    assert [row["update"] for row in rows] == list(range(1, 41))
+    assert rows[-1]["steps"] == 40 * 250
+    assert set(rows[0]) >= {"return", "policy_loss", "value_loss", "entropy", "kl", "grad_norm", "seconds"}
+    episodes = (whole / "episodes.csv").read_text().splitlines()
+    assert episodes[0] == "update,policy,environment,label,return,length"
+    assert len(episodes) == 101
+    assert episodes[1].startswith("4,0,0,bline,-")
+    meta = open_run(whole).meta()
+    assert (meta["threads"], meta["learner"]) == (1, "fused")
+
+
+@pytest.mark.parametrize("stop_at", [1, 10, 17, 39])
+def test_a_stopped_run_ends_as_if_it_had_not_been(whole, tmp_path, stop_at):
+    outcome = train(tmp_path / "run", stop_at=stop_at)
+    assert (outcome.finished, outcome.signal) == (False, signal.SIGTERM)
+    assert checkpoints(tmp_path / "run" / "checkpoints")[-1].name == f"{stop_at:08d}"
+    assert train(tmp_path / "run", resume=True).finished
+    assert left_behind(tmp_path / "run") == left_behind(whole)
+
+
+@pytest.mark.parametrize("options", [{"learner": "torch"}, {"learner": "torch", "replay": 1}, {"rows": "plain"}])
+def test_so_does_one_of_another_learner(tmp_path, options):
+    config = replace(
+        SMALL_CONFIG, policies=2, ppo=replace(SMALL_CONFIG.ppo, normalise_observations=True, minibatches=2, **options)
+    )
+    train(tmp_path / "whole", config)
+    train(tmp_path / "run", config, stop_at=13)
+    train(tmp_path / "run", resume=True)
+    assert left_behind(tmp_path / "run") == left_behind(tmp_path / "whole")
+
+
+def test_one_killed_before_its_first_checkpoint_begins_again(whole, tmp_path):
+    shutil.copytree(whole, tmp_path / "run")
+    shutil.rmtree(tmp_path / "run" / "checkpoints")
+    assert train(tmp_path / "run", resume=True).finished
+    assert left_behind(tmp_path / "run") == left_behind(whole)
+
+
+def test_a_finished_run_resumed_stays_as_it_is(whole, tmp_path):
+    shutil.copytree(whole, tmp_path / "run")
+    outcome = train(tmp_path / "run", resume=True)
+    assert (outcome.finished, outcome.steps) == (True, 0)
+    assert left_behind(tmp_path / "run") == left_behind(whole)
+
+
+LONG = [*SMALL, "--episodes", "10000", "--checkpoint-every", "50", "--quiet"]  # 4,000 updates
+
+
+def test_kill_at_random_moments(tmp_path):
+    """kill -9 again and again; in the end the run is as if nothing had happened."""
+    assert command(*LONG, "--run", str(tmp_path / "whole")).returncode == 0
+    run, rng, kills = tmp_path / "run", random.Random(0), 0
+    arguments = [*LONG, "--run", str(run)]
+    while kills < 4:
+        process = subprocess.Popen([sys.executable, "-m", "cavalcade", *arguments])
+        known = len(checkpoints(run / "checkpoints")) and checkpoints(run / "checkpoints")[-1].name
+        while process.poll() is None and not _newer(run, known):
+            time.sleep(0.002)
+        time.sleep(rng.random() * 0.15)
+        if process.poll() is None:
+            process.kill()
+            kills += 1
+        process.wait()
+        arguments = ["train", "--resume", str(run), "--quiet"]
+        if _finished(run):
+            break
+    assert kills >= 2
+    assert command(*arguments).returncode == 0
+    assert left_behind(run) == left_behind(tmp_path / "whole")
+
+
+def _newer(run, known):
+    found = checkpoints(run / "checkpoints")
+    return bool(found) and found[-1].name != known
+
+
+def _finished(run):
+    found = checkpoints(run / "checkpoints")
+    return bool(found) and int(found[-1].name) == 4000
+
+
+DIE = """
+import os, signal, sys
+from cavalcade.cli import main
+from cavalcade.runs import checkpoint
+place, count = sys.argv[1], [0]
+module, name = {"write": (checkpoint, "save_file"), "hash": (checkpoint, "_hash"), "flush": (checkpoint, "_to_disk"),
+                "rename": (checkpoint.Path, "rename"), "prune": (checkpoint, "checkpoints")}[place]
+real = getattr(module, name)
+def dying(*args, **kwargs):
+    count[0] += 1
+    if count[0] == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return real(*args, **kwargs)
+setattr(module, name, dying)
+main(sys.argv[2:])
+"""
+
+
+@pytest.mark.parametrize("place", ["write", "hash", "flush", "rename", "prune"])
+def test_kill_in_the_midst_of_writing_a_checkpoint(whole, tmp_path, place):
+    run = tmp_path / "run"
+    done = subprocess.run([sys.executable, "-c", DIE, place, *SMALL, "--run", str(run), "--quiet"], check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert train(run, resume=True).finished
+    assert left_behind(run) == left_behind(whole)
+    assert not list((run / "checkpoints").glob(".*"))
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_run_cleanly(tmp_path, number):
+    run = tmp_path / "run"
+    arguments = [sys.executable, "-m", "cavalcade", *LONG[:-1], "--run", str(run)]
+    process = subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True)
+    while not checkpoints(run / "checkpoints"):
+        time.sleep(0.002)
+    process.send_signal(number)
+    out, _ = process.communicate()
+    assert process.returncode == 128 + number
+    update = int(checkpoints(run / "checkpoints")[-1].name)
+    assert f"stopped at update {update}; go on with: cavalcade train --resume {run}" in out
+    rows = (run / "metrics.jsonl").read_text().splitlines()
+    assert json.loads(rows[-1])["update"] == update  # all logs are there
+
+
+def test_a_full_disk(tmp_path):
+    """Files may grow to 64 kB, then writing fails; with room again the run goes on as if nothing had happened."""
+    run = tmp_path / "run"
+    arguments = [*SMALL, "--episodes", "1000", "--quiet"]
+    shell = f"ulimit -f 64; exec {sys.executable} -m cavalcade {' '.join(arguments)} --run {run}"
+    done = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "cannot be written" in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert command("train", "--resume", str(run), "--quiet").returncode == 0
+    assert command(*arguments, "--run", str(tmp_path / "whole")).returncode == 0
+    assert left_behind(run) == left_behind(tmp_path / "whole")
+
+
+def test_a_changed_configuration_is_refused(copy):
+    file = copy / "config.yaml"
+    before, logs = file.read_text(), (copy / "metrics.jsonl").read_bytes()
+    file.write_text(before.replace("learning_rate: 0.002", "learning_rate: 0.1").replace("seed: 0", "seed: 1"))
+    with pytest.raises(
+        RunError, match=r"was changed after 00000030 was written: ppo.learning_rate 0.002 before, 0.1 n"
+    ):
+        train(copy, resume=True)
+    assert (copy / "metrics.jsonl").read_bytes() == logs
+    file.write_text(before.replace("keep: 3", "keep: 1"))
+    assert train(copy, resume=True).finished
+    assert len(checkpoints(copy / "checkpoints")) == 1
+
+
+def test_a_damaged_checkpoint_is_refused_and_the_one_before_does(copy, whole):
+    newest = copy / "checkpoints" / "00000030"
+    content = bytearray((newest / "policy.safetensors").read_bytes())
+    content[-1] ^= 1
+    (newest / "policy.safetensors").write_bytes(content)
+    with pytest.raises(RunError, match=r"00000030/policy.safetensors is damaged"):
+        train(copy, resume=True)
+    shutil.rmtree(newest)
+    assert train(copy, resume=True).finished
+    assert left_behind(copy) == left_behind(whole)
+
+
+def test_a_checkpoint_of_another_network_is_refused(copy, tmp_path):
+    other = replace(SMALL_CONFIG, ppo=replace(SMALL_CONFIG.ppo, hidden=(8,)))
+    train(tmp_path / "other", other, stop_at=2)
+    shutil.copytree(tmp_path / "other" / "checkpoints" / "00000002", copy / "checkpoints" / "00000035")
+    with pytest.raises(RunError, match=r"ppo.hidden"):
+        train(copy, resume=True)
+
+
+def test_not_a_number_stops_the_run_and_keeps_its_checkpoints(tmp_path):
+    config = replace(SMALL_CONFIG, ppo=PPOConfig(num_envs=10, update_steps=25, hidden=(16,), schedule="constant"))
+    train(tmp_path, config, stop_at=15)
+    run = open_run(tmp_path)
+    from cavalcade.runs.training import Training
+
+    with run.locked():
+        training = Training(run, run.config(), resume=True, quiet=True)
+        training.learner.state.weights[0, 3] = torch.nan
+        with pytest.raises(
+            TrainingError, match=r"of policy 0 is nan at update 16; start anew with a lower learning rate"
+        ):
+            training.train()
+    assert checkpoints(tmp_path / "checkpoints")[-1].name == "00000015"
+    rows = (tmp_path / "metrics.jsonl").read_text().splitlines()
+    assert json.loads(rows[-1])["update"] == 15
+    assert train(tmp_path, resume=True).finished
+
+
+def test_games_of_a_resumed_run_go_on_in_the_middle(tmp_path):
+    """Episodes are 100 steps, updates 25: the checkpoint falls into the midst of games."""
+    train(tmp_path, stop_at=2)
+    with np.load(tmp_path / "checkpoints" / "00000002" / "state.npz") as archive:
+        assert (archive["step"] == 50).all()
+
+
+def test_a_second_process_is_kept_out(whole, tmp_path):
+    shutil.copytree(whole, tmp_path / "run")
+    with open_run(tmp_path / "run").locked():
+        done = command("train", "--resume", str(tmp_path / "run"))
+    assert done.returncode == 2
+    assert "is in use by another process" in done.stderr
+    assert left_behind(tmp_path / "run") == left_behind(whole)
+
+
+def test_threads_are_those_of_the_beginning(whole, tmp_path, monkeypatch):
+    shutil.copytree(whole, tmp_path / "run")
+    monkeypatch.setattr("cavalcade.runs.training.choose_threads", lambda: pytest.fail("measured again"))
+    used = []
+    monkeypatch.setattr("cavalcade.runs.training.use_threads", used.append)
+    train(tmp_path / "run", resume=True)
+    assert used == [1]
+
+
+def test_paths_are_relative_to_nothing(whole, tmp_path, monkeypatch):
+    """A run that was moved goes on where it is now."""
+    shutil.copytree(whole, tmp_path / "moved")
+    shutil.rmtree(tmp_path / "moved" / "checkpoints" / "00000040")
+    monkeypatch.chdir(tmp_path)
+    assert train(Path("moved"), resume=True).finished
+    assert left_behind(tmp_path / "moved") == left_behind(whole)

@@ -1,0 +1,26 @@
+"""Shipped recipes: each is a valid configuration."""
+
+import pytest
+
+from cavalcade.config import TrainConfig, from_dict
+from cavalcade.errors import ConfigError
+from cavalcade.presets import recipe, recipe_names
+
+
+def test_there_is_one_per_red_and_one_for_the_leaderboard():
+    assert recipe_names() == ["cage2-bline", "cage2-leaderboard", "cage2-meander"]
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_recipes_are_valid(name):
+    from_dict(TrainConfig, recipe(name))
+
+
+def test_files_and_bad_names(tmp_path):
+    (tmp_path / "mine.yaml").write_text("seed: 5")
+    assert from_dict(TrainConfig, recipe(str(tmp_path / "mine.yaml"))).seed == 5
+    with pytest.raises(ConfigError, match="recipe is 'soup'; it must be a YAML file or one of cage2-bline"):
+        recipe("soup")
+    (tmp_path / "bad.yaml").write_text("a: [")
+    with pytest.raises(ConfigError, match="is not YAML"):
+        recipe(str(tmp_path / "bad.yaml"))
