@@ -47,8 +47,10 @@ def test_version(capsys):
         (["play", "--horizon", "-1"], ["horizon is -1", "at least"]),
         (["play", "--horizon", "0"], ["horizon is 0", "at least 1"]),
         (["play", "--delay", "-1"], ["delay is -1.0"]),
-        (["bench"], ["sim"]),
         (["bench", "gpu"], ["gpu", "sim"]),
+        (["bench", "train", "--seeds", "0"], ["seeds is 0"]),
+        (["bench", "train", "--seconds", "0"], ["seconds is 0.0"]),
+        (["bench", "train", "--parts", "speed,fun"], ["fun", "population"]),
         (["bench", "sim", "--seconds", "0"], ["seconds is 0.0", "above 0"]),
         (["bench", "sim", "--threads", "-1"], ["threads is -1"]),
         (["bench", "sim", "--json", "/nowhere/at/all.json"], ["/nowhere/at/all.json", "no folder"]),
@@ -156,6 +158,20 @@ def test_bench_prints_and_writes(capsys, tmp_path, monkeypatch):
     assert figures["machine"]["cores"] == os.cpu_count()
     assert figures["state_bytes"] <= 160
     assert "one environment through gymnasium.make" in out
+
+
+def test_bench_train_prints_and_writes(capsys, tmp_path):
+    target = tmp_path / "figures.json"
+    args = ("--parts", "recipes,overhead,population", "--seconds", "0.01", "--seeds", "2", "--episodes", "150")
+    status, out, _ = run(capsys, "bench", "train", *args, "--json", target)
+    assert status == 0
+    figures = json.loads(target.read_text())
+    rows = [(row["recipe"], row["episodes"], row["seed"]) for row in figures["recipes"]]
+    assert rows == [(f"cage2-{red}", 150, seed) for red in ("bline", "meander") for seed in (0, 1)]
+    assert all(row["heldout"] < 0 for row in figures["recipes"])
+    assert set(figures["population"]) == {"1", "120"}
+    assert set(figures["overhead"]) == {"recorded", "bare"}
+    assert "logs and checkpoints:" in out
 
 
 def test_a_closed_pipe_is_no_error():

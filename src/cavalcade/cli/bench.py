@@ -1,63 +1,38 @@
-"""`cavalcade bench`: what Cavalcade measures about itself."""
+"""`cavalcade bench`: what Cavalcade measures about itself; one module per measurement, imported when called."""
 
+import importlib
 import json
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-import tyro
+from cavalcade.cli.parse import fail
+from cavalcade.errors import ConfigError
 
-from cavalcade.bench import machine, sim
-from cavalcade.cli.parse import parse
-from cavalcade.cli.waiting import COMPILING, waiting
-from cavalcade.errors import ConfigError, at_least
-
-
-@dataclass(frozen=True)
-class Options:
-    """Measures the speed of Cavalcade on this machine and prints a table."""
-
-    what: tyro.conf.Positional[Literal["sim"]]
-    """sim: the CAGE-2 simulator."""
-    seconds: float = 1.0
-    """Time for each cell of the table."""
-    threads: int = 0
-    """Most threads to try; 0 for all."""
-    dtype: Literal["uint8", "float32"] = "uint8"
-    """Type of the observation values that are written."""
-    start: bool = True
-    """Also measure the time from process start to the first step, with nothing compiled (about 20 s) and cached."""
-    json: Path | None = None
-    """Write the raw figures to this file."""
+BENCHES = {
+    "sim": "steps per second of the CAGE-2 simulator",
+    "train": "speed and results of training, beside other trainers",
+}
 
 
 def run(args: list[str]) -> int:
-    """Prints the table row by row and writes the figures."""
-    options = parse(Options, args, "bench")
-    if not 0 < options.seconds < 3600:
-        raise ConfigError(f"seconds is {options.seconds}; it must be above 0 and below 3600")
-    at_least("threads", options.threads, 0)
-    if options.json and not options.json.absolute().parent.is_dir():
-        raise ConfigError(f"json is {options.json}; there is no folder {options.json.parent}")
-    figures: dict[str, Any] = {"machine": machine.describe(), "state_bytes": sim.state_bytes(), "batches": []}
-    print(f"CAGE-2 simulator: uniform random Blue, observation ({options.dtype}) and mask written, autoreset on")
-    print(machine.line())
-    with waiting(COMPILING):
-        sim.warm_up(options.dtype)
-    counts = sim.thread_counts(options.threads)
-    print(f"\n{'Red':<9}{'environments':>13}" + "".join(f"{n:>13} thr" for n in counts) + "   steps/s, best of 5")
-    for row in sim.batch_rows(counts, options.seconds, options.dtype):
-        figures["batches"].append(row)
-        rates = "".join(f"{rate:>17,.0f}" for rate in row["steps_per_second"].values())
-        print(f"{row['red']:<9}{row['num_envs']:>13,}{rates}", flush=True)
-    figures["gymnasium_steps_per_second"] = sim.single_environment(options.seconds)
-    print(f"\none environment through gymnasium.make: {figures['gymnasium_steps_per_second']:,.0f} steps/s")
-    print(f"state per environment: {figures['state_bytes']} bytes")
-    if options.start:
-        with waiting("measuring the start of a new process, cold and cached"):
-            figures["start_seconds"] = sim.start_seconds()
-        cold, cached = figures["start_seconds"].values()
-        print(f"process start to first step: cold {cold:.1f} s, cached {cached:.1f} s")
-    if options.json:
-        options.json.write_text(json.dumps(figures, indent=1))
-    return 0
+    """Runs a measurement by name."""
+    what, *rest = args or ["--help"]
+    if what in ("-h", "--help"):
+        print("usage: cavalcade bench WHAT [options]\n\nMeasures the speed of Cavalcade on this machine.\n")
+        print("\n".join(f"  {name:<6} {line}" for name, line in BENCHES.items()))
+        return 0
+    if what not in BENCHES:
+        fail(f"cavalcade bench: unknown measurement {what!r}; it must be one of {', '.join(BENCHES)}")
+    return importlib.import_module(f"cavalcade.cli.bench_{what}").run(rest)
+
+
+def check_target(path: Path | None) -> None:
+    """Refuses a file for figures that could not be written, before anything is measured."""
+    if path and not path.absolute().parent.is_dir():
+        raise ConfigError(f"json is {path}; there is no folder {path.parent}")
+
+
+def write_figures(path: Path | None, figures: dict[str, Any]) -> None:
+    """Writes raw figures, if so asked."""
+    if path:
+        path.write_text(json.dumps(figures, indent=1))
