@@ -113,7 +113,6 @@ def recipe_rows(name: str, episodes: int, seeds: range, heldout: int = 1000) -> 
             run = RunDirectory(Path(folder, "run"))
             with run.locked():
                 training = Training(run, config, quiet=True)
-                training.warm_up()
                 outcome = training.train()
             red, horizon = config.task.red, config.task.horizon
             (cell,) = score(load_policy(run.path).player(0), config.task, [red], [horizon], heldout, seed=seed)
@@ -141,7 +140,6 @@ def overhead(name: str, episodes: int, rounds: int = 3) -> dict[str, float]:
                 run = RunDirectory(Path(folder, "run"))
                 with run.locked():
                     training = Training(run, config, quiet=True)
-                    training.warm_up()
                     start = time.perf_counter()
                     if kind == "recorded":
                         training.train()

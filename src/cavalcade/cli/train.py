@@ -81,7 +81,6 @@ def _train(directory: RunDirectory, config: TrainConfig, *, quiet: bool, **optio
     with directory.locked():
         with waiting(COMPILING):
             training = Training(directory, config, quiet=quiet, **options)
-            training.warm_up()
         if not quiet:
             print(f"run {directory}", *training.notes, sep="\n", flush=True)
         outcome = training.train()

@@ -25,4 +25,4 @@ def waiting(message: str, after: float = 1.0) -> Iterator[None]:
         status.stop()
 
 
-COMPILING = "compiling the simulator (once per version and machine, about 15 seconds)"
+COMPILING = "compiling (once per version and machine, up to half a minute)"

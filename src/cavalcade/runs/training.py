@@ -12,7 +12,9 @@ from cavalcade.config import TrainConfig, as_dict, differences, from_dict
 from cavalcade.envs.cage2 import Cage2
 from cavalcade.envs.contract import Environment
 from cavalcade.errors import RunError
+from cavalcade.jit import all_threads
 from cavalcade.ppo.make import make_learner
+from cavalcade.ppo.precompile import small_learner, update_compiled_aside
 from cavalcade.ppo.threads import choose_threads, use_threads
 from cavalcade.ppo.trainer import train
 from cavalcade.runs.checkpoint import Checkpoint
@@ -49,6 +51,17 @@ def environment_for(config: TrainConfig, threads: int) -> Environment:
     )
 
 
+def compile_all(config: TrainConfig) -> None:
+    """Compiles everything a run will need, on as many environments as it will have and on as few."""
+    env = environment_for(config, all_threads())
+    with update_compiled_aside(env, config.ppo):
+        env.reset()
+        env.step(np.zeros(env.spec.num_envs, np.int64))
+        learner = small_learner(env.clone(np.arange(config.policies)), config.ppo, config.seeds)
+        learner.collect()
+    learner.update(0.0)
+
+
 def check_unchanged(run: RunDirectory, config: TrainConfig, checkpoint: Checkpoint) -> None:
     """Refuses to go on with other settings than the checkpoint was made with; how checkpoints are kept may change."""
     before = from_dict(TrainConfig, checkpoint.info["config"])
@@ -77,7 +90,9 @@ class Training:
         checkpoint = run.latest() if resume else None
         if checkpoint:
             check_unchanged(run, config, checkpoint)
-        threads = threads or (int(run.meta()["threads"]) if resume else 0) or choose_threads()
+        known = threads or (int(run.meta()["threads"]) if resume else 0)
+        compile_all(config)
+        threads = known or choose_threads()
         use_threads(threads)
         self.env = environment_for(config, threads)
         self.learner, self.notes = make_learner(self.env, config.ppo, config.seeds)
@@ -89,16 +104,6 @@ class Training:
             run.begin(config, provenance() | {"threads": threads, "learner": self.learner.name})
         self._checkpoint = checkpoint
         self._writers = [make_writer(name, run.path, as_dict(config)) for name in writers]
-
-    def warm_up(self) -> None:
-        """Compiles everything the run will need, on copies."""
-        small = replace(
-            self.config.ppo, num_envs=1, update_steps=self.config.ppo.minibatches * self.config.ppo.accumulate
-        )
-        env = self.env.clone(np.arange(self.config.policies))
-        learner, _ = make_learner(env, small, self.config.seeds)
-        learner.collect()
-        learner.update(0.0)
 
     def train(self) -> Outcome:
         """Trains until the budget is spent or a signal comes; either way a checkpoint of that moment is left."""
