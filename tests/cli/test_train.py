@@ -106,6 +106,12 @@ def test_report_draws_runs_into_one_file(capsys, tmp_path):
     assert "<td>three</td><td>3</td><td>400</td>" in page
     assert 'src="http' not in page
     assert "<script" not in page
+    args = ("report", tmp_path / "three", "--picture")
+    assert run(capsys, *args, tmp_path / "p.png")[1] == f"{tmp_path / 'three' / 'report.html'}\n{tmp_path / 'p.png'}\n"
+    assert (tmp_path / "p.png").read_bytes()[1:4] == b"PNG"
+    status, _, err = run(capsys, *args, tmp_path / "p.doc")
+    assert status == 2
+    assert "it must end in one of" in err
     (tmp_path / "one" / "metrics.jsonl").write_text("nonsense\n")
     assert "metrics.jsonl cannot be read" in refused(capsys, "report", tmp_path / "one")
     (tmp_path / "one" / "metrics.jsonl").write_text("")

@@ -7,7 +7,9 @@ import tyro
 
 from cavalcade.cli.parse import parse
 from cavalcade.errors import ConfigError
-from cavalcade.report.training import training_report
+from cavalcade.report.curves import read_curve
+from cavalcade.report.page import save_picture
+from cavalcade.report.training import curve_figure, training_report
 from cavalcade.runs.directory import write_whole
 
 
@@ -19,6 +21,8 @@ class Options:
     """Run directories."""
     out: Path | None = None
     """File to write; report.html in the first run's folder if not given."""
+    picture: Path | None = None
+    """Also write the picture alone to this file, as PNG, SVG or PDF by its ending."""
 
 
 def run(args: list[str]) -> int:
@@ -26,7 +30,11 @@ def run(args: list[str]) -> int:
     options = parse(Options, args, "report")
     if not options.runs:
         raise ConfigError("no run given; name one or more run directories")
+    curves = [read_curve(path) for path in options.runs]
     out = options.out or options.runs[0] / "report.html"
-    write_whole(out, training_report(options.runs))
+    write_whole(out, training_report(curves))
     print(out)
+    if options.picture:
+        save_picture(curve_figure(curves), options.picture)
+        print(options.picture)
     return 0

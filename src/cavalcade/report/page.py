@@ -3,11 +3,14 @@
 import html
 import io
 from collections.abc import Sequence
+from pathlib import Path
 
 import matplotlib
 
 matplotlib.use("Agg")
 from matplotlib.figure import Figure
+
+from cavalcade.errors import ConfigError, RunError
 
 _STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #222; }
@@ -48,3 +51,14 @@ def picture(figure: Figure) -> str:
     figure.savefig(text, format="svg", bbox_inches="tight")
     drawn = text.getvalue()
     return drawn[drawn.index("<svg") :]
+
+
+def save_picture(figure: Figure, path: Path) -> None:
+    """A figure as a file of its own; the ending says what kind."""
+    kinds = sorted(figure.canvas.get_supported_filetypes())
+    if path.suffix.removeprefix(".") not in kinds:
+        raise ConfigError(f"picture is {path}; it must end in one of {', '.join(kinds)}")
+    try:
+        figure.savefig(path, bbox_inches="tight", dpi=150)
+    except OSError as error:
+        raise RunError(f"{path} cannot be written: {error.strerror}") from None

@@ -1,20 +1,18 @@
 """The report of training runs: learning curves with the spread of seeds, and where each run ended."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 from matplotlib.figure import Figure
 
-from cavalcade.report.curves import Curve, read_curve, smooth
+from cavalcade.report.curves import Curve, smooth
 from cavalcade.report.page import page, paragraph, picture, table
 
 _TAIL = 0.05  # of a run, which its last return is the mean of
 
 
-def training_report(paths: Sequence[Path]) -> str:
+def training_report(curves: Sequence[Curve]) -> str:
     """A page about runs, each with one or more policies."""
-    curves = [read_curve(path) for path in paths]
     return page(
         "Training",
         picture(curve_figure(curves)),
