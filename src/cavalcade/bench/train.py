@@ -114,6 +114,8 @@ def recipe_rows(name: str, episodes: int, seeds: range, heldout: int = 1000) -> 
             with run.locked():
                 training = Training(run, config, quiet=True)
                 outcome = training.train()
+            if not outcome.finished:
+                raise KeyboardInterrupt
             red, horizon = config.task.red, config.task.horizon
             (cell,) = score(load_policy(run.path).player(0), config.task, [red], [horizon], heldout, seed=seed)
         rate = outcome.steps / outcome.seconds
@@ -142,7 +144,8 @@ def overhead(name: str, episodes: int, rounds: int = 3) -> dict[str, float]:
                     training = Training(run, config, quiet=True)
                     start = time.perf_counter()
                     if kind == "recorded":
-                        training.train()
+                        if not training.train().finished:
+                            raise KeyboardInterrupt
                     else:
                         train(training.learner, config.updates, _Nothing())
                     seconds = time.perf_counter() - start

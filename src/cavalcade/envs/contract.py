@@ -62,6 +62,8 @@ class Environment(ABC):
     packed: Packed | None = None  # where observations are few enough in kind to be worth telling apart
     label_names: tuple[str, ...] = ("",)  # kinds of episodes, e.g. who played against the agent
     labels: NDArray[np.int8] | None = None  # (N,): the kind of episode that ended in the latest step
+    figure_names: tuple[str, ...] = ()  # what else an environment measures about an episode …
+    figures: NDArray[np.float64] | None = None  # (N, F): … valid in rows that ended in the latest step
 
     @abstractmethod
     def reset(self, *, seed: int | Sequence[int] | None = None, indices: ArrayLike | None = None) -> Buffers:

@@ -68,8 +68,9 @@ def collect(
                 bootstrap[:, t] = np.where(out_of_time.reshape(policies, n), actor.values(True, out_of_time), 0)
             policy, environment = ended[:, t].nonzero()
             labels = np.zeros(len(policy), np.int64) if env.labels is None else env.labels[over].astype(np.int64)
+            figures = np.zeros((len(policy), 0)) if env.figures is None else env.figures[over]
             at = policy, environment
-            episodes.parts.append(Ended(policy, environment, labels, total[at], length[at]))
+            episodes.parts.append(Ended(policy, environment, labels, total[at], length[at], figures))
             total[at] = 0
             length[at] = 0
         timer.lap("store")

@@ -52,7 +52,7 @@ class Learner(ABC):
         self.state = LearnerState.fresh(self.spec, seeds, config.num_envs, dtype)
         self.rollout = Rollout.allocate(env, len(seeds), config.update_steps, distinct=distinct, dtype=dtype)
         self.timer = Timer()
-        self.episodes = EpisodeLog()
+        self.episodes = EpisodeLog(len(env.figure_names))
         self.action_keys = environment_keys(seeds, config.num_envs)
         self.shuffle_keys = policy_keys(seeds)
 

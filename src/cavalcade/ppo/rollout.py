@@ -68,12 +68,14 @@ class Ended(NamedTuple):
     label: np.ndarray  # what kind of episode it was, an index into the environment's labels
     total: np.ndarray  # return
     length: np.ndarray
+    figures: np.ndarray  # (n, F): what else the environment measures about an episode
 
 
 @dataclass
 class EpisodeLog:
     """Gathers the episodes that end during a rollout."""
 
+    num_figures: int = 0  # F
     parts: list[Ended] = field(default_factory=list)
 
     def take(self) -> Ended:
@@ -81,5 +83,5 @@ class EpisodeLog:
         parts, self.parts = self.parts, []
         if not parts:
             empty = np.zeros(0, np.int64)
-            return Ended(empty, empty, empty, np.zeros(0), empty)
+            return Ended(empty, empty, empty, np.zeros(0), empty, np.zeros((0, self.num_figures)))
         return Ended(*(np.concatenate(column) for column in zip(*parts, strict=True)))

@@ -30,8 +30,12 @@ class Progress:
 class Display(Protocol):
     """Shows progress."""
 
+    def due(self, last: bool) -> bool:
+        """Whether it is time to show something; last: the run is at its end."""
+        ...
+
     def show(self, progress: Progress) -> None:
-        """Takes note of the latest state; draws it when it is time."""
+        """Shows the state of the run."""
         ...
 
     def close(self) -> None:
@@ -41,6 +45,10 @@ class Display(Protocol):
 
 class QuietDisplay:
     """Shows nothing."""
+
+    def due(self, last: bool) -> bool:
+        """Never."""
+        return False
 
     def show(self, progress: Progress) -> None:
         """Nothing."""
@@ -55,11 +63,14 @@ class PlainDisplay:
     def __init__(self, every: float = 2.0):
         self._every, self._next = every, time.monotonic() + every
 
+    def due(self, last: bool) -> bool:
+        """If the last line is long enough ago, and at the end."""
+        return last or time.monotonic() >= self._next
+
     def show(self, progress: Progress) -> None:
-        """A line, if the last one is long enough ago."""
-        if time.monotonic() >= self._next or progress.update == progress.updates:
-            self._next = time.monotonic() + self._every
-            print(line(progress), flush=True)
+        """A line."""
+        self._next = time.monotonic() + self._every
+        print(line(progress), flush=True)
 
     def close(self) -> None:
         """Nothing is left to do."""
@@ -75,11 +86,14 @@ class LiveDisplay:
         self._live = Live(console=Console(), auto_refresh=False)
         self._live.start()
 
+    def due(self, last: bool) -> bool:
+        """If the last picture is long enough ago, and at the end."""
+        return last or time.monotonic() >= self._next
+
     def show(self, progress: Progress) -> None:
-        """Redraws, if it is time."""
-        if time.monotonic() >= self._next or progress.update == progress.updates:
-            self._next = time.monotonic() + self._every
-            self._live.update(self._table(progress), refresh=True)
+        """Redraws."""
+        self._next = time.monotonic() + self._every
+        self._live.update(self._table(progress), refresh=True)
 
     def close(self) -> None:
         """Leaves the last picture standing."""

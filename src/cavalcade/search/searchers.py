@@ -1,0 +1,160 @@
+"""Searchers: which order to train next, given what is known and what is still in training.
+
+A searcher is a function of the observations, of what is pending and of its seed, and of nothing else: a search can be
+resumed anywhere. None of them waits: what is in training counts as pending.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from cavalcade.errors import ConfigError, one_of
+from cavalcade.search.gp import Posterior, posterior
+from cavalcade.workflow.orders import Order
+
+SEARCHERS = ("gp-ucb", "thompson", "exhaustive", "halving", "random", "fixed")
+_CONFIDENCE = 0.1  # δ of the schedule of β
+
+
+class Observation(NamedTuple):
+    """The score of a training of an order."""
+
+    order: int  # index of the order
+    score: float
+    variance: float  # of the evaluation
+    rung: int = 0  # how often its budget was multiplied, for halving
+
+
+class Proposal(NamedTuple):
+    """An order to train, and what was believed about it."""
+
+    order: int
+    mean: float = math.nan
+    deviation: float = math.nan
+    bound: float = math.nan  # what it was chosen for
+    rung: int = 0
+
+
+class Searcher(Protocol):
+    """Proposes orders."""
+
+    def propose(self, observed: Sequence[Observation], pending: Sequence[Proposal], made: int) -> Proposal | None:
+        """The next order, or none if there is nothing left to try; made: proposals made so far."""
+        ...
+
+
+def beta_at(step: int, orders: int) -> float:
+    """√β_t of GP-UCB for a finite set: 2 ln(|W| π² t² / 6δ) (Srinivas et al. 2010)."""
+    return math.sqrt(2 * math.log(orders * math.pi**2 * max(step, 1) ** 2 / (6 * _CONFIDENCE)))
+
+
+@dataclass(frozen=True)
+class GpSearcher:
+    """Upper confidence bound, or Thompson sampling, on the exact posterior over all orders."""
+
+    orders: Sequence[Order]
+    kernel: str = "mallows"
+    beta: float = 2.0  # 0: by the schedule
+    thompson: bool = False
+    seed: int = 0
+    excluded: frozenset[int] = frozenset()
+
+    def believe(self, observed: Sequence[Observation], pending: Sequence[Proposal], made: int = 0) -> Posterior:
+        """The posterior; pending orders count as if they had come out as expected (Desautels et al. 2014)."""
+        found = self._posterior(latest(observed), made)
+        if pending:
+            noise = float(np.mean([o.variance for o in observed])) if observed else 0.0
+            imagined = [Observation(p.order, float(found.mean[p.order]), noise) for p in pending]
+            widths = self._posterior([*latest(observed), *imagined], made)
+            found = found._replace(deviation=np.minimum(widths.deviation, found.deviation), draw=widths.draw)
+        return found
+
+    def _posterior(self, observed: Sequence[Observation], made: int) -> Posterior:
+        columns = zip(*((o.order, o.score, o.variance) for o in observed), strict=True)
+        order, score, variance = list(columns) or ((), (), ())
+        return posterior(self.orders, order, score, variance, kernel=self.kernel, seed=self.seed * 1_000_003 + made)
+
+    def propose(self, observed: Sequence[Observation], pending: Sequence[Proposal], made: int) -> Proposal | None:
+        """The order with the highest bound, ties broken at random."""
+        found = self.believe(observed, pending, made)
+        beta = self.beta or beta_at(made + 1, len(self.orders))
+        bound = found.draw if self.thompson else found.mean + beta * found.deviation
+        allowed = np.array([i not in self.excluded and i not in {p.order for p in pending} for i in range(len(bound))])
+        if not allowed.any():
+            return None
+        tie = np.random.Generator(np.random.Philox(key=self.seed, counter=made)).random(len(bound))
+        best = int(np.lexsort((tie, np.where(allowed, np.round(bound, 9), -np.inf)))[-1])
+        return Proposal(best, float(found.mean[best]), float(found.deviation[best]), float(bound[best]))
+
+
+@dataclass(frozen=True)
+class ListSearcher:
+    """Orders from a list, one after the other."""
+
+    sequence: Sequence[int]
+
+    def propose(self, observed: Sequence[Observation], pending: Sequence[Proposal], made: int) -> Proposal | None:
+        """The next of the list."""
+        return Proposal(self.sequence[made]) if made < len(self.sequence) else None
+
+
+@dataclass(frozen=True)
+class HalvingSearcher:
+    """Asynchronous successive halving (Li et al. 2020): the best third of a rung gets three times the budget."""
+
+    count: int
+    seed: int = 0
+    factor: int = 3
+    rungs: int = 4
+
+    def propose(self, observed: Sequence[Observation], pending: Sequence[Proposal], made: int) -> Proposal | None:
+        """Promotes an order if one deserves it, else begins a new one."""
+        began = {(o.order, o.rung) for o in observed} | {(p.order, p.rung) for p in pending}
+        for rung in range(self.rungs - 2, -1, -1):
+            here = sorted((o for o in observed if o.rung == rung), key=lambda o: -o.score)
+            for one in here[: len(here) // self.factor]:
+                if (one.order, rung + 1) not in began:
+                    return Proposal(one.order, rung=rung + 1)
+        fresh = [i for i in random_sequence(self.count, self.seed) if (i, 0) not in began]
+        return Proposal(fresh[0]) if fresh else None
+
+
+def random_sequence(count: int, seed: int, rounds: int = 1) -> list[int]:
+    """All orders in a random order, so many times over."""
+    rng = np.random.Generator(np.random.Philox(key=seed))
+    return [int(i) for _ in range(rounds) for i in rng.permutation(count)]
+
+
+def latest(observed: Sequence[Observation]) -> list[Observation]:
+    """The last observation of each order: a revisited order goes on training, its older score says less."""
+    return list({o.order: o for o in observed}.values())
+
+
+def make_searcher(
+    name: str,
+    orders: Sequence[Order],
+    *,
+    kernel: str = "mallows",
+    beta: float = 2.0,
+    seed: int = 0,
+    given: Sequence[Order] = (),
+    rounds: int = 1,
+    excluded: frozenset[int] = frozenset(),
+) -> Searcher:
+    """A searcher by name; given: the orders of `fixed`; rounds: how often `exhaustive` and `fixed` go round."""
+    one_of("searcher", name, SEARCHERS)
+    index = {order: i for i, order in enumerate(orders)}
+    if name in ("gp-ucb", "thompson"):
+        return GpSearcher(orders, kernel, beta, name == "thompson", seed, excluded)
+    if name == "halving":
+        return HalvingSearcher(len(orders), seed)
+    if name == "random":
+        return ListSearcher(random_sequence(len(orders), seed, max(rounds, 1_000_000 // len(orders) // 1000)))
+    if name == "exhaustive":
+        return ListSearcher(list(range(len(orders))) * rounds)
+    if not given:
+        raise ConfigError("searcher is fixed without --orders; name one or more orders")
+    return ListSearcher([index[order] for order in given] * rounds)
