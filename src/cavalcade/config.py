@@ -140,6 +140,119 @@ class TrainConfig:
         return list(range(self.seed, self.seed + self.policies))
 
 
+@dataclass(frozen=True)
+class WorkflowConfig:
+    """How an order enters the training of a policy."""
+
+    compliance: Literal["choice", "original"] = "choice"
+    """What counts as keeping the order: where there was a choice, or as in the CAGE-2 workflow-search scripts."""
+    alignment: Literal["delta", "final", "alpha-beta", "potential", "none"] = "delta"
+    """How keeping it is rewarded."""
+    alignment_lambda: float = 10.0
+    """Weight of the alignment reward (λ)."""
+    alpha: float = 0.1
+    """With alpha-beta: reward for each repair that keeps the order."""
+    beta: float = 0.2
+    """With alpha-beta: cost of each that does not."""
+
+    def __post_init__(self):
+        for name in ("alignment_lambda", "alpha", "beta"):
+            if not 0 <= getattr(self, name) <= 1e6:
+                raise ConfigError(f"{name} is {getattr(self, name)}; it must be from 0 to 1e6")
+
+
+@dataclass(frozen=True)
+class SearchConfig:
+    """A search for the best order."""
+
+    task: Cage2Task = field(default_factory=Cage2Task)
+    ppo: PPOConfig = field(default_factory=PPOConfig)
+    workflow: WorkflowConfig = field(default_factory=WorkflowConfig)
+    target: str = "cage2"
+    """What is searched on."""
+    searcher: Literal["gp-ucb", "thompson", "exhaustive", "halving", "random", "fixed"] = "gp-ucb"
+    """Who chooses the next order."""
+    orders: tuple[str, ...] = ()
+    """With searcher fixed: orders, by name or with > between subtasks, e.g. critical_first."""
+    n_workflows: int = 40
+    """Trainings in the search; exhaustive and fixed take every order this side of the budget."""
+    rounds: int = 1
+    """With searcher exhaustive or fixed: trainings of each order."""
+    total_episodes: int = 200_000
+    """Episodes that the search may use, never exceeded; what confirms its result comes on top."""
+    max_episodes: int = 100
+    """Episodes of each environment for an order."""
+    together: int = 0
+    """Orders that train side by side (q); 0 for what suits the machine."""
+    ucb_beta: float = 2.0
+    """Weight of the deviation in the upper confidence bound; 0 for the schedule of GP-UCB."""
+    kernel: Literal["mallows", "precedences"] = "mallows"
+    """Of the Gaussian process."""
+    warm_start: Literal["none", "nearest", "last", "universal"] = "none"
+    """What an order's policy starts from: nothing, each time on a fresh seed; or its own of an earlier visit, and at
+    first that of the nearest or the last trained order, or of a universal policy trained on random orders."""
+    gate: bool = False
+    """Tell the Gaussian process only of policies that reached the compliance threshold."""
+    compliance_threshold: float = 0.0
+    """Compliance at which an order's training stops; 0 for never."""
+    patience: int = 0
+    """Updates without a gain of 0.01 in compliance after which it stops; 0 for never."""
+    score: Literal["heldout", "tail"] = "heldout"
+    """What counts: greedy play on fresh games, or the last 3 training episodes of every environment."""
+    score_episodes: int = 200
+    """Fresh games per score."""
+    confirm: int = 5
+    """Trainings from scratch, on fresh seeds, of the winner and of rivals, after the search; 0 for none."""
+    rivals: int = 7
+    """Orders that the winner is confirmed against, from the second best to the worst."""
+    controls: bool = True
+    """Also train without alignment reward, with shuffled orders, without seeing the order, and without workflow."""
+    seed: int = 0
+    """Seed of the search."""
+    checkpoint_every: int = 100
+    """Updates between checkpoints."""
+    keep: int = 2
+    """Checkpoints kept."""
+
+    def __post_init__(self):
+        for name, least in (
+            ("n_workflows", 1), ("rounds", 1), ("total_episodes", 1), ("max_episodes", 1), ("together", 0),
+            ("patience", 0), ("score_episodes", 2), ("confirm", 0), ("rivals", 0), ("seed", 0),
+            ("checkpoint_every", 1), ("keep", 1),
+        ):  # fmt: skip
+            at_least(name, getattr(self, name), least)
+        if not 0 <= self.compliance_threshold <= 1:
+            raise ConfigError(f"compliance_threshold is {self.compliance_threshold}; it must be from 0 to 1")
+        if not 0 <= self.ucb_beta <= 100:
+            raise ConfigError(f"ucb_beta is {self.ucb_beta}; it must be from 0 to 100")
+        if self.gate and not self.compliance_threshold:
+            raise ConfigError("gate without compliance_threshold; say which compliance lets an order through")
+        if self.orders and self.searcher != "fixed":
+            raise ConfigError(f"orders are given with searcher {self.searcher}; they need --searcher fixed")
+        if self.searcher == "fixed" and not self.orders:
+            raise ConfigError("searcher is fixed without orders; name one or more with --orders")
+        if self.total_episodes < self.episodes_per_order:
+            raise ConfigError(
+                f"total_episodes is {self.total_episodes}; one order takes {self.episodes_per_order} "
+                f"({self.ppo.num_envs} environments × {self.max_episodes}), give more or lower --max-episodes"
+            )
+        if self.updates_per_order < 1:
+            raise ConfigError(
+                f"{self.max_episodes} episodes of {self.task.horizon} steps are fewer than one update of "
+                f"{self.ppo.update_steps} steps; raise --max-episodes"
+            )
+
+    @property
+    def episodes_per_order(self) -> int:
+        """Episodes of a training."""
+        return self.ppo.num_envs * self.max_episodes
+
+    @property
+    def updates_per_order(self) -> int:
+        """Updates of a training."""
+        return self.max_episodes * self.task.horizon // self.ppo.update_steps
+
+
 def as_dict(config: Any) -> dict[str, Any]:
     """A configuration as plain data, for YAML and JSON."""
     plain = {}

@@ -17,7 +17,8 @@ VERBS = {
     "export": "write a trained policy as ONNX",
     "play": "watch a game of CAGE-2 in the terminal, or play it yourself",
     "profile": "show where the time of a training goes, and the bound",
-    "report": "draw learning curves of runs into an HTML file",
+    "report": "draw a search, or learning curves of trainings, into an HTML file",
+    "search": "find the order in which hosts are best repaired, and whether it matters",
     "train": "train policies; a run can be killed at any moment and resumed",
     "verify": "replay recorded CybORG episodes and compare every step",
 }

@@ -9,13 +9,14 @@ from cavalcade.cli.parse import parse
 from cavalcade.errors import ConfigError
 from cavalcade.report.curves import read_curve
 from cavalcade.report.page import save_picture
+from cavalcade.report.search import search_report, summary_figure
 from cavalcade.report.training import curve_figure, training_report
-from cavalcade.runs.directory import write_whole
+from cavalcade.runs.directory import SEARCH, write_whole
 
 
 @dataclass(frozen=True)
 class Options:
-    """Draws the learning curves of runs, with the spread of their seeds, into a self-contained HTML file."""
+    """Draws a search, or the learning curves of training runs, into a self-contained HTML file."""
 
     runs: tyro.conf.Positional[tuple[Path, ...]]
     """Run directories."""
@@ -30,11 +31,18 @@ def run(args: list[str]) -> int:
     options = parse(Options, args, "report")
     if not options.runs:
         raise ConfigError("no run given; name one or more run directories")
-    curves = [read_curve(path) for path in options.runs]
-    out = options.out or options.runs[0] / "report.html"
-    write_whole(out, training_report(curves))
+    first = options.runs[0]
+    out = options.out or first / "report.html"
+    if (first / SEARCH).exists():
+        if len(options.runs) > 1:
+            raise ConfigError(f"{first} is a search; a search has a report of its own, name one at a time")
+        text, figure = search_report(first), summary_figure(first)
+    else:
+        curves = [read_curve(path) for path in options.runs]
+        text, figure = training_report(curves), curve_figure(curves)
+    write_whole(out, text)
     print(out)
     if options.picture:
-        save_picture(curve_figure(curves), options.picture)
+        save_picture(figure, options.picture)
         print(options.picture)
     return 0

@@ -75,8 +75,8 @@ class Learner(ABC):
         """Values (P, N) of the current or the final observations of the environments wanted."""
 
     @abstractmethod
-    def update(self, progress: float) -> dict[str, NDArray]:
-        """Learns from the rollout, at a given share of the run; metrics by name, (P,) each."""
+    def update(self, progress: float | NDArray) -> dict[str, NDArray]:
+        """Learns from the rollout, at a given share of the run, one for all or (P,); metrics by name, (P,) each."""
 
     @abstractmethod
     def restore(self) -> None:
@@ -101,7 +101,7 @@ class Learner(ABC):
     def load_memory(self, saved: Mapping[str, Tensor]) -> None:  # noqa: B027 — most remember nothing
         """Takes over what was remembered."""
 
-    def rates(self, progress: float) -> NDArray:
+    def rates(self, progress: float | NDArray) -> NDArray:
         """Learning rates (P,) at a given share of the run."""
         return self.hyper.learning_rate * (1 - progress if self.config.schedule == "linear" else 1)
 

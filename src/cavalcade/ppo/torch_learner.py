@@ -116,7 +116,7 @@ class TorchLearner(Learner):
             self._out_of_time[:, t] = torch.from_numpy(wanted).view(self.policies, -1)
         return self._forward(self.state.weights, x)[1].numpy()
 
-    def update(self, progress: float) -> dict[str, NDArray]:
+    def update(self, progress: float | NDArray) -> dict[str, NDArray]:
         """Advantages, then epochs of minibatches; a policy past its KL limit sits out the rest."""
         c, s = self.config, self.state
         self.timer.skip()

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numba
 import numpy as np
@@ -16,20 +16,21 @@ import torch
 import yaml
 
 from cavalcade import __version__
-from cavalcade.config import TrainConfig, as_dict, from_dict
+from cavalcade.config import SearchConfig, TrainConfig, as_dict, from_dict
 from cavalcade.errors import ConfigError, RunError
 from cavalcade.runs.checkpoint import Checkpoint, checkpoints, clear_aside, load_checkpoint
 
-CONFIG, META, METRICS, EPISODES, CHECKPOINTS, LOCK = (
-    "config.yaml", "meta.json", "metrics.jsonl", "episodes.csv", "checkpoints", ".lock",
+CONFIG, META, METRICS, EPISODES, SEARCH, CHECKPOINTS, LOCK = (
+    "config.yaml", "meta.json", "metrics.jsonl", "episodes.csv", "search.csv", "checkpoints", ".lock",
 )  # fmt: skip
+C = TypeVar("C", TrainConfig, SearchConfig)
 
 
-class RunDirectory:
-    """runs/<name>/, locked for one process. Use as a context."""
+class RunDirectory(Generic[C]):
+    """runs/<name>/ of a training or a search, which `kind` of configuration says; locked for one process."""
 
-    def __init__(self, path: Path):
-        self.path = path
+    def __init__(self, path: Path, kind: type[C] = TrainConfig):
+        self.path, self.kind = path, kind
         self.checkpoint_folder = path / CHECKPOINTS
 
     def __str__(self) -> str:
@@ -62,16 +63,16 @@ class RunDirectory:
         finally:
             os.close(handle)
 
-    def begin(self, config: TrainConfig, meta: dict[str, Any]) -> None:
+    def begin(self, config: C, meta: dict[str, Any]) -> None:
         """Writes what a new run starts from."""
         if self.exists():
             raise RunError(f"{self.path} holds a run already; go on with --resume {self.path}, or choose another --run")
         write_whole(self.path / META, json.dumps(meta, indent=1))
         write_whole(self.config_file, yaml.safe_dump(as_dict(config), sort_keys=False))
 
-    def config(self) -> TrainConfig:
+    def config(self) -> C:
         """The configuration of the run."""
-        return from_dict(TrainConfig, read_yaml(self.config_file))
+        return from_dict(self.kind, read_yaml(self.config_file))
 
     def meta(self) -> dict[str, Any]:
         """What the run was made with."""
@@ -84,11 +85,15 @@ class RunDirectory:
         return load_checkpoint(found[-1]) if found else None
 
 
-def open_run(path: Path) -> RunDirectory:
-    """An existing run."""
-    run = RunDirectory(path)
+def open_run(path: Path, kind: type[C] = TrainConfig) -> RunDirectory[C]:
+    """An existing run of a kind."""
+    run = RunDirectory(path, kind)
     if not run.exists():
         raise RunError(f"{path} is no run: it has no {CONFIG}")
+    is_search = (path / SEARCH).exists()
+    if is_search != (kind is SearchConfig):
+        verb = "search" if is_search else "train"
+        raise RunError(f"{path} is the run of a {verb}; go on with: cavalcade {verb} --resume {path}")
     return run
 
 

@@ -4,7 +4,7 @@ import signal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -124,9 +124,15 @@ class Training:
         return Outcome(finished, received[0], sum(timer.seconds.values()), steps)
 
 
+class Stoppable(Protocol):
+    """Anything that can be asked to stop."""
+
+    stopping: bool
+
+
 @contextmanager
-def stop_on_signal(recorder: TrainingRecorder) -> Iterator[list[int]]:
-    """Ctrl-C and SIGTERM end the training after the update under way; a second one ends the process at once."""
+def stop_on_signal(recorder: Stoppable) -> Iterator[list[int]]:
+    """Ctrl-C and SIGTERM end a run after the update under way; a second one ends the process at once."""
     received = [0]
     before = {}
 

@@ -38,6 +38,7 @@ class Posterior(NamedTuple):
 
     mean: NDArray
     deviation: NDArray
+    covariance: NDArray  # (n, n)
     draw: NDArray  # one joint draw from the posterior, for Thompson sampling
     length: float  # expected hyper-parameters, in units of pairs and of scores
     amplitude: float
@@ -104,6 +105,7 @@ def posterior(
     return Posterior(
         mean=centre + spread * mean.numpy(),
         deviation=spread * covariance.diagonal().clamp(min=0).sqrt().numpy(),
+        covariance=spread**2 * covariance.numpy(),
         draw=centre + spread * (mean + root @ torch.from_numpy(standard)).numpy(),
         length=length,
         amplitude=spread * amplitude,

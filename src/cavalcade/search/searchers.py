@@ -61,14 +61,16 @@ class GpSearcher:
     thompson: bool = False
     seed: int = 0
     excluded: frozenset[int] = frozenset()
+    resumed: bool = False  # a revisited order goes on training: only its latest score counts
 
     def believe(self, observed: Sequence[Observation], pending: Sequence[Proposal], made: int = 0) -> Posterior:
         """The posterior; pending orders count as if they had come out as expected (Desautels et al. 2014)."""
-        found = self._posterior(latest(observed), made)
+        observed = latest(observed) if self.resumed else observed
+        found = self._posterior(observed, made)
         if pending:
             noise = float(np.mean([o.variance for o in observed])) if observed else 0.0
             imagined = [Observation(p.order, float(found.mean[p.order]), noise) for p in pending]
-            widths = self._posterior([*latest(observed), *imagined], made)
+            widths = self._posterior([*observed, *imagined], made)
             found = found._replace(deviation=np.minimum(widths.deviation, found.deviation), draw=widths.draw)
         return found
 
@@ -87,6 +89,8 @@ class GpSearcher:
             return None
         tie = np.random.Generator(np.random.Philox(key=self.seed, counter=made)).random(len(bound))
         best = int(np.lexsort((tie, np.where(allowed, np.round(bound, 9), -np.inf)))[-1])
+        if not observed:
+            return Proposal(best)  # nothing is believed yet
         return Proposal(best, float(found.mean[best]), float(found.deviation[best]), float(bound[best]))
 
 
@@ -129,7 +133,7 @@ def random_sequence(count: int, seed: int, rounds: int = 1) -> list[int]:
 
 
 def latest(observed: Sequence[Observation]) -> list[Observation]:
-    """The last observation of each order: a revisited order goes on training, its older score says less."""
+    """The last observation of each order."""
     return list({o.order: o for o in observed}.values())
 
 
@@ -143,12 +147,13 @@ def make_searcher(
     given: Sequence[Order] = (),
     rounds: int = 1,
     excluded: frozenset[int] = frozenset(),
+    resumed: bool = False,
 ) -> Searcher:
     """A searcher by name; given: the orders of `fixed`; rounds: how often `exhaustive` and `fixed` go round."""
     one_of("searcher", name, SEARCHERS)
     index = {order: i for i, order in enumerate(orders)}
     if name in ("gp-ucb", "thompson"):
-        return GpSearcher(orders, kernel, beta, name == "thompson", seed, excluded)
+        return GpSearcher(orders, kernel, beta, name == "thompson", seed, excluded, resumed)
     if name == "halving":
         return HalvingSearcher(len(orders), seed)
     if name == "random":

@@ -113,7 +113,7 @@ class FusedLearner(Learner):
         act.values_plain(self._net, self._weights, self._inputs, x, wanted, self._work, self._values)
         return self._values.reshape(self.policies, -1)
 
-    def update(self, progress: float) -> dict[str, NDArray]:
+    def update(self, progress: float | NDArray) -> dict[str, NDArray]:
         """Advantages, then epochs of minibatches; a policy past its KL limit sits out the rest."""
         c, samples = self.config, self._order.shape[1]
         self.timer.skip()

@@ -1,0 +1,202 @@
+"""`cavalcade search`: which order is best, and does it matter?"""
+
+import json
+import math
+import time
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import tyro
+
+from cavalcade.cli.parse import parse
+from cavalcade.cli.waiting import COMPILING, waiting
+from cavalcade.config import SearchConfig, as_dict
+from cavalcade.errors import RunError, at_least
+from cavalcade.report.search import search_report
+from cavalcade.runs.directory import RunDirectory, open_run, write_whole
+from cavalcade.runs.training import stop_on_signal
+from cavalcade.search.analysis import Findings, findings
+from cavalcade.search.display import SearchDisplay
+from cavalcade.search.domains import TARGETS
+from cavalcade.search.engine import Search
+from cavalcade.search.words import summary
+
+SUMMARY = "summary.json"
+# Options and values of the CAGE-2 workflow-search scripts that have another name here.
+ALIASES = {
+    "--n-envs": "--num-envs", "--n-workers": "--num-envs", "--red-agent": "--red", "--gp-beta": "--ucb-beta",
+    "--n-eval-episodes": "--score-episodes", "--max-steps": "--horizon", "--checkpoint-dir": "--run",
+    "B_lineAgent": "bline", "RedMeanderAgent": "meander", "SleepAgent": "sleep",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Options:
+    """Searches for the best order of repair: trains a policy for each order it tries, scores it on fresh games."""
+
+    target: tyro.conf.Positional[Literal["cage2", "checkpoints"]]
+    """CAGE-2, or a small gridworld in which the order is known to matter."""
+    config: SearchConfig = field(default_factory=SearchConfig)
+    run: Path | None = None
+    """Folder of the run; runs/search-TARGET-TIME if not given."""
+    seeds: int = 1
+    """Times to repeat the whole search, each in a folder of its own."""
+    threads: int = 0
+    """CPU threads; 0 measures how many are worth using."""
+    quiet: bool = False
+    """Show nothing but errors."""
+
+
+@dataclass(frozen=True)
+class ResumeOptions:
+    """Goes on with a search from its newest checkpoint, exactly as if it had never stopped."""
+
+    resume: Path
+    """Folder of the run."""
+    quiet: bool = False
+    """Show nothing but errors."""
+
+
+def run(args: list[str]) -> int:
+    """Begins a search or goes on with one."""
+    args = translate(args)
+    if any(arg.split("=")[0] == "--resume" for arg in args):
+        resumed = parse(ResumeOptions, args, "search")
+        directory = open_run(resumed.resume, SearchConfig)
+        return _search(directory, directory.config(), quiet=resumed.quiet, resume=True)
+    options = parse(Options, args, "search", _defaults(args))
+    at_least("threads", options.threads, 0)
+    at_least("seeds", options.seeds, 1)
+    config = replace(options.config, target=options.target)
+    path = options.run or Path("runs", f"search-{options.target}-{time.strftime('%Y%m%d-%H%M%S')}")
+    common: dict[str, Any] = {"quiet": options.quiet, "threads": options.threads}
+    if options.seeds == 1:
+        return _search(RunDirectory(path, SearchConfig), config, **common)
+    for i in range(options.seeds):
+        directory = RunDirectory(path / f"seed-{config.seed + i}", SearchConfig)
+        if status := _search(directory, replace(config, seed=config.seed + i), **common):
+            return status
+    if not options.quiet:
+        print(_over_seeds(path, [config.seed + i for i in range(options.seeds)]))
+    return 0
+
+
+def translate(args: list[str]) -> list[str]:
+    """Arguments with the names that they have here."""
+    found = []
+    for arg in args:
+        flag, sign, value = arg.partition("=")
+        found.append(ALIASES.get(flag, flag) + sign + ALIASES.get(value, value) if sign else ALIASES.get(arg, arg))
+    return found
+
+
+def _defaults(args: list[str]) -> Options | None:
+    """What suits the small gridworld; CAGE-2 has the general defaults."""
+    if not args or args[0] != "checkpoints":
+        return None
+    base = SearchConfig()
+    small = replace(
+        base,
+        task=replace(base.task, horizon=40),
+        ppo=replace(base.ppo, update_steps=40, hidden=(32,), learning_rate=0.005),
+        workflow=replace(base.workflow, alignment="alpha-beta", alpha=2.0, beta=2.0),
+        n_workflows=24,
+    )
+    return Options(TARGETS[1], small)  # pyright: ignore[reportArgumentType]
+
+
+def _search(directory: RunDirectory[SearchConfig], config: SearchConfig, *, quiet: bool, **options: Any) -> int:
+    with directory.locked():
+        with waiting(COMPILING):
+            search = Search(directory, config, **options)
+        if not quiet:
+            print(f"run {directory}", *search.pool.notes, sep="\n", flush=True)
+        display = SearchDisplay(search, quiet)
+        with stop_on_signal(search) as received:
+            try:
+                while not search.done and not search.stopping:
+                    for result in search.advance():
+                        display.result(result)
+                    display.tick()
+                search.checkpoint()
+            finally:
+                display.close()
+                search.close()
+        if not search.done:
+            print(f"stopped at update {search.updates}; go on with: cavalcade search --resume {directory}")
+            return 128 + received[0]
+        _conclude(search, quiet)
+    return 0
+
+
+def _conclude(search: Search, quiet: bool) -> None:
+    """Writes summary and report, and prints what was found."""
+    found = findings(search.subtasks, search.orders, search.results, search.belief(), search.winner())
+    facts = {
+        "orders_trained": len({r.member.order for r in search.results if r.member.purpose == "search"}),
+        "trainings": len(search.results),
+        "episodes": search.used,
+        "steps": search.steps,
+        "seconds": search.seconds,
+        "steps_per_second": search.steps / search.seconds,
+        "scoring_share": search.scoring_seconds / search.seconds,
+    }
+    plain = {"config": as_dict(search.config), **facts, **_plain(found, search)}
+    write_whole(search.run.path / SUMMARY, json.dumps(plain, indent=1))
+    write_whole(search.run.path / "report.html", search_report(search.run.path))
+    if quiet:
+        return
+    print("\n" + summary(found, search.subtasks, search.orders))
+    print(
+        f"\n{facts['orders_trained']} orders in {facts['trainings']} trainings, {search.used:,} episodes of search, "
+        f"{search.steps:,} steps in {search.seconds:.1f} s: {facts['steps_per_second']:,.0f} steps/s; "
+        f"scoring took {facts['scoring_share']:.1%}\nreport {search.run.path / 'report.html'}"
+    )
+
+
+def _plain(found: Findings, search: Search) -> dict[str, Any]:
+    def text(order: int) -> str:
+        return search.subtasks.text(search.orders[order])
+
+    return {
+        "winner": text(found.winner),
+        "answer": found.answer,
+        "ranking": [{**_finite(r._asdict()), "order": text(r.order)} for r in found.ranking],
+        "explained": _finite(found.explained._asdict()) if found.explained else None,
+        "effects": [e._asdict() for e in found.effects],
+        "groups": found.groups,
+        "results": [
+            {**_finite(asdict(r)), "order": text(r.member.order) if r.member.order >= 0 else None}
+            for r in search.results
+        ],
+    }
+
+
+def _finite(values: dict[str, Any]) -> dict[str, Any]:
+    """Plain data for JSON, which knows no NaN."""
+    return {
+        name: _finite(x) if isinstance(x, dict) else None if isinstance(x, float) and math.isnan(x) else x
+        for name, x in values.items()
+    }
+
+
+def _over_seeds(path: Path, seeds: list[int]) -> str:
+    """What repeated searches agree on."""
+    lines = [f"\nover {len(seeds)} searches:"]
+    rows = []
+    for seed in seeds:
+        try:
+            rows.append(json.loads((path / f"seed-{seed}" / SUMMARY).read_text()))
+        except (OSError, ValueError) as error:
+            raise RunError(f"{path / f'seed-{seed}' / SUMMARY} cannot be read ({type(error).__name__})") from None
+    for seed, row in zip(seeds, rows, strict=True):
+        mean = np.mean(row["groups"]["winner"]) if row["groups"]["winner"] else math.nan
+        lines.append(f"  seed {seed}: {row['winner']}  confirmed {mean:.2f}")
+    for name in rows[0]["groups"]:
+        means = [float(np.mean(row["groups"][name])) for row in rows if row["groups"].get(name)]
+        if len(means) > 1:
+            error = np.std(means, ddof=1) / len(means) ** 0.5
+            lines.append(f"  {name:<14}{np.mean(means):>9.2f} ± {1.96 * error:.2f} (95 %)")
+    return "\n".join(lines)

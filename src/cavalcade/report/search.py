@@ -1,0 +1,160 @@
+"""The report of a search: ranking, best so far, effects of precedences, compliance against reward."""
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from cavalcade.errors import RunError
+from cavalcade.report.page import heading, page, paragraph, picture, table
+from cavalcade.runs.directory import SEARCH
+
+_BARS = 25
+
+
+def search_report(path: Path) -> str:
+    """A page about a search that has ended."""
+    summary, rows = read_search(path)
+    names = _short_names(summary)
+    return page(
+        f"Workflow search on {summary['config']['target']}",
+        paragraph(summary["answer"]),
+        paragraph(
+            f"Winner: {summary['winner']}. {summary['orders_trained']} orders, {summary['trainings']} trainings, "
+            f"{summary['episodes']:,} episodes of search, {summary['seconds']:.0f} s."
+        ),
+        heading("Ranking"),
+        picture(ranking_figure(summary, names)),
+        paragraph(
+            "Posterior mean with 95 % interval; dots: trainings from scratch on fresh seeds and games of their own."
+        ),
+        heading("Course of the search"),
+        picture(course_figure(rows)),
+        heading("What comes first?"),
+        picture(precedence_figure(summary)),
+        paragraph("How much better orders are that put the row before the column: posterior mean and deviation."),
+        heading("Compliance and reward"),
+        picture(compliance_figure(rows)),
+        heading("Controls"),
+        table(
+            ("trained as", "mean", "each training"),
+            [
+                (name, f"{np.mean(scores):.2f}", ", ".join(f"{x:.2f}" for x in scores))
+                for name, scores in summary["groups"].items()
+                if scores
+            ],
+        ),
+        paragraph(f"Initials: {', '.join(f'{short} {name}' for name, short in names.items())}."),
+    )
+
+
+def read_search(path: Path) -> tuple[dict[str, Any], list[dict[str, str]]]:
+    """Summary and decisions of a search."""
+    try:
+        summary = json.loads((path / "summary.json").read_text())
+        with (path / SEARCH).open(newline="") as file:
+            return summary, list(csv.DictReader(file))
+    except (OSError, ValueError) as error:
+        raise RunError(f"{path} has no finished search to report on ({type(error).__name__})") from None
+
+
+def ranking_figure(summary: dict[str, Any], names: dict[str, str]) -> Figure:
+    """Orders by posterior mean, the best and the worst."""
+    rows = summary["ranking"]
+    shown = rows if len(rows) <= _BARS else [*rows[: _BARS - 8], *rows[-8:]]
+    figure = Figure(figsize=(8, 0.24 * len(shown) + 1))
+    axes = figure.add_subplot()
+    y = np.arange(len(shown))[::-1]
+    axes.errorbar(
+        [r["mean"] for r in shown], y, xerr=[1.96 * r["deviation"] for r in shown], fmt="o", color="#345", capsize=2
+    )
+    for at, row in zip(y, shown, strict=True):
+        again = [
+            r["heldout"]
+            for r in summary["results"]
+            if r["member"]["purpose"] == "confirm" and r["order"] == row["order"]
+        ]
+        axes.plot(again, [at] * len(again), ".", color="#d62", markersize=7)
+    axes.set_yticks(y, [_short(r["order"], names) for r in shown], family="monospace")
+    axes.set_xlabel("score")
+    axes.grid(alpha=0.3)
+    return figure
+
+
+def summary_figure(path: Path) -> Figure:
+    """The ranking alone, for use elsewhere."""
+    summary, _ = read_search(path)
+    return ranking_figure(summary, _short_names(summary))
+
+
+def course_figure(rows: list[dict[str, str]]) -> Figure:
+    """Scores as they came, the best so far, and how far each was below the best of all."""
+    scores = np.array([float(r["score"]) for r in rows if r["purpose"] == "search" and r["kind"] == "order"])
+    figure = Figure(figsize=(8, 3.2))
+    left, right = figure.subplots(1, 2)
+    trainings = np.arange(1, len(scores) + 1)
+    best = np.maximum.accumulate(scores)
+    left.plot(trainings, scores, ".", color="#888", label="score")
+    left.step(trainings, best, where="post", color="#345", label="best so far")
+    left.set_xlabel("trainings")
+    left.set_ylabel("score")
+    left.legend()
+    right.step(trainings, scores.max() - best, where="post", color="#d62")
+    right.set_xlabel("trainings")
+    right.set_ylabel("regret against the best seen")
+    for axes in (left, right):
+        axes.grid(alpha=0.3)
+    return figure
+
+
+def precedence_figure(summary: dict[str, Any]) -> Figure:
+    """The effect of each precedence as a heat map."""
+    names = summary["winner"].split(",")
+    names = sorted({e["a"] for e in summary["effects"]} | {e["b"] for e in summary["effects"]}, key=names.index)
+    effect, deviation = np.zeros((len(names),) * 2), np.zeros((len(names),) * 2)
+    for e in summary["effects"]:
+        i, j = names.index(e["a"]), names.index(e["b"])
+        effect[i, j], effect[j, i] = e["mean"], -e["mean"]
+        deviation[i, j] = deviation[j, i] = e["deviation"]
+    figure = Figure(figsize=(6, 4.5))
+    axes = figure.add_subplot()
+    limit = max(float(np.abs(effect).max()), 1e-9)
+    drawn = axes.imshow(effect, cmap="RdBu", vmin=-limit, vmax=limit)
+    for i in range(len(names)):
+        for j in range(len(names)):
+            if i != j:
+                axes.text(j, i, f"{effect[i, j]:.1f}\n±{deviation[i, j]:.1f}", ha="center", va="center", fontsize=8)
+    axes.set_xticks(range(len(names)), names, rotation=30, ha="right")
+    axes.set_yticks(range(len(names)), names)
+    figure.colorbar(drawn)
+    return figure
+
+
+def compliance_figure(rows: list[dict[str, str]]) -> Figure:
+    """Compliance against score, one point per training."""
+    figure = Figure(figsize=(6, 3.5))
+    axes = figure.add_subplot()
+    for purpose, colour in (("search", "#345"), ("confirm", "#d62"), ("control", "#8a2")):
+        mine = [r for r in rows if r["purpose"] == purpose and r["compliance"]]
+        axes.plot(
+            [float(r["compliance"]) for r in mine], [float(r["score"]) for r in mine], ".", color=colour, label=purpose
+        )
+    axes.set_xlabel("compliance in fresh games")
+    axes.set_ylabel("score")
+    axes.legend()
+    axes.grid(alpha=0.3)
+    return figure
+
+
+def _short_names(summary: dict[str, Any]) -> dict[str, str]:
+    """The shortest beginnings that tell subtasks apart."""
+    names = summary["winner"].split(",")
+    length = next(n for n in range(1, 99) if len({name[:n] for name in names}) == len(names))
+    return {name: name[:length].upper() for name in names}
+
+
+def _short(order: str, names: dict[str, str]) -> str:
+    return " ".join(names[name] for name in order.split(","))

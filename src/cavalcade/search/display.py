@@ -1,0 +1,74 @@
+"""What a user sees of a search in progress: a table on a terminal, a line per finished training elsewhere."""
+
+import math
+import sys
+import time
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from cavalcade.search.engine import Search
+from cavalcade.search.members import Result
+
+_EVERY = 0.25
+
+
+def line(search: Search, r: Result) -> str:
+    """A finished training in a line."""
+    m, c = r.member, search.config
+    what = search.subtasks.text(search.orders[m.order]) if m.order >= 0 else "random orders"
+    kind = "" if m.kind == "order" else f"{m.kind}: "
+    believed = "" if math.isnan(m.mean) else f"  believed {m.mean:.1f} ± {m.deviation:.1f}"
+    compliance = "undefined" if math.isnan(r.compliance) else f"{r.compliance:.2f} (chance {r.chance:.2f})"
+    used = f"{r.used:,}/{c.total_episodes:,} episodes"
+    return (
+        f"{search.seconds:6.1f} s  {m.purpose:<8}{r.score:>8.2f} ± {r.error:<5.2f} compliance {compliance:<20}"
+        f"{kind}{what}{believed}  {used}"
+    )
+
+
+class SearchDisplay:
+    """Shows results as they come, and on a terminal what is in training."""
+
+    def __init__(self, search: Search, quiet: bool):
+        self._search, self._quiet = search, quiet
+        self._next = 0.0
+        self._live = None
+        if not quiet and sys.stdout.isatty():
+            self._live = Live(console=Console(), auto_refresh=False)
+            self._live.start()
+
+    def result(self, r: Result) -> None:
+        """A training has finished."""
+        if self._live:
+            self._live.console.print(line(self._search, r), highlight=False)
+        elif not self._quiet:
+            print(line(self._search, r), flush=True)
+
+    def tick(self) -> None:
+        """Redraws what is in training, if it is time."""
+        if self._live and time.monotonic() >= self._next:
+            self._next = time.monotonic() + _EVERY
+            self._live.update(self._table(), refresh=True)
+
+    def close(self) -> None:
+        """Ends the show."""
+        if self._live:
+            self._live.stop()
+
+    def _table(self) -> Table:
+        s = self._search
+        table = Table(box=None, pad_edge=False)
+        for head in ("in training", "", "task", "bonus", "compliance"):
+            table.add_column(head)
+        for slot in s.pool.slots:
+            if slot:
+                m, latest = slot.member, slot.latest
+                what = s.subtasks.text(s.orders[m.order]) if m.order >= 0 else "random orders"
+                figures = (f"{latest.get(name, math.nan):.2f}" for name in ("task", "bonus", "compliance"))
+                table.add_row(f"{what} {'' if m.kind == 'order' else m.kind}", f"{slot.updates}/{m.updates}", *figures)
+        rate = s.steps / max(s.seconds, 1e-9)
+        left = s.config.total_episodes - s.used
+        table.add_row(f"{rate:,.0f} steps/s, {s.seconds:.0f} s", "", f"{left:,} episodes left", "", "")
+        return table

@@ -1,0 +1,51 @@
+"""Domains of a search: how to make their environments, what their orders are."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from cavalcade.config import SearchConfig
+from cavalcade.envs.cage2.workflow import WorkflowCage2
+from cavalcade.envs.checkpoints import CHECKPOINTS, Checkpoints
+from cavalcade.errors import ConfigError, one_of
+from cavalcade.workflow.orders import CAGE2, Order, Subtasks
+from cavalcade.workflow.tracking import WorkflowEnvironment
+
+TARGETS = ("cage2", "checkpoints")
+
+
+def subtasks_of(config: SearchConfig) -> Subtasks:
+    """The subtasks of a search's domain."""
+    return (CAGE2, CHECKPOINTS)[one_of("target", config.target, TARGETS)]
+
+
+def given_orders(config: SearchConfig) -> list[Order]:
+    """The orders named in the configuration, checked."""
+    subtasks = subtasks_of(config)
+    found = [subtasks.parse(text) for text in config.orders]
+    if len(set(found)) < len(found):
+        raise ConfigError("orders has one of them twice; name each once, and --rounds for more trainings of each")
+    return found
+
+
+def make_environment(
+    config: SearchConfig, num_envs: int, *, stream: str = "train", seed: int | Sequence[int] = 0, threads: int = 0
+) -> WorkflowEnvironment:
+    """A batch of a search's domain."""
+    workflow, task = config.workflow, config.task
+    options: dict[str, Any] = {
+        "definition": workflow.compliance, "alpha": workflow.alpha, "beta": workflow.beta,
+        "gamma": config.ppo.gamma, "stream": stream, "seed": seed, "horizon": task.horizon,
+    }  # fmt: skip
+    if config.target == "checkpoints":
+        return Checkpoints(num_envs, **options)
+    return WorkflowCage2(
+        num_envs,
+        red=task.red,
+        revision=task.revision,
+        variant=task.variant,
+        green=task.green,
+        extras=task.extras,
+        dtype="float32" if "time" in task.extras else "uint8",
+        threads=threads,
+        **options,
+    )

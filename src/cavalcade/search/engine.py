@@ -1,0 +1,333 @@
+"""A search run: proposes, trains, scores, confirms; resumable at any moment, its budget counted exactly.
+
+First the search: a searcher proposes orders, q of them train side by side, each finished one is scored on fresh games
+and makes room for the next. Then confirmation: the winner and some rivals, from the second best to the worst, train
+from scratch on fresh seeds, and so do the controls, as further members of the same population. They are scored on games
+that the search has not seen.
+"""
+
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from typing import Any
+
+import numpy as np
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from cavalcade.config import SearchConfig, as_dict, differences, from_dict
+from cavalcade.errors import ConfigError, RunError
+from cavalcade.ppo.player import Player
+from cavalcade.ppo.precompile import small_learner, update_compiled_aside
+from cavalcade.ppo.threads import choose_threads, use_threads
+from cavalcade.runs.checkpoint import save_checkpoint
+from cavalcade.runs.directory import METRICS, SEARCH, RunDirectory, provenance
+from cavalcade.runs.logs import Log
+from cavalcade.search.domains import given_orders, make_environment, subtasks_of
+from cavalcade.search.members import CONFIRM, CONTROL, CONTROLS, ORDER, SHUFFLED, UNIVERSAL, Member, Result
+from cavalcade.search.members import SEARCH as SEARCHING
+from cavalcade.search.pool import Pool
+from cavalcade.search.records import COLUMNS, csv_row, metrics_row
+from cavalcade.search.scoring import Scorer
+from cavalcade.search.searchers import GpSearcher, Observation, Proposal, make_searcher
+from cavalcade.workflow.orders import Order, kendall
+
+POLICIES = "policies"
+_TOGETHER = 8
+_SEEDS_PER_SEARCH = 1_000_000
+
+
+class Search:
+    """A search in a locked directory, ready to go: new, or where its newest checkpoint left it."""
+
+    def __init__(
+        self, run: RunDirectory[SearchConfig], config: SearchConfig, *, resume: bool = False, threads: int = 0
+    ):
+        self.run, self.config, self.stopping = run, config, False
+        self.subtasks = subtasks_of(config)
+        self.orders = self.subtasks.orders()
+        self._given = given_orders(config)
+        if config.together > len(self.orders):
+            raise ConfigError(f"together is {config.together}; there are only {len(self.orders)} orders")
+        checkpoint = run.latest() if resume else None
+        if checkpoint:
+            _check_unchanged(run, config, checkpoint.info["config"])
+        self.threads = threads or (int(run.meta()["threads"]) if resume else 0) or choose_threads()
+        use_threads(self.threads)
+        if not resume:
+            run.begin(config, provenance() | {"threads": self.threads})
+        info: dict[str, Any] = checkpoint.info if checkpoint else {}
+        self.results = [_result(plain) for plain in info.get("results", [])]
+        self.used = int(info.get("used", 0))  # episodes of the search, of members that are done or in training
+        self.made = int(info.get("made", 0))  # proposals
+        self.members = int(info.get("members", 0))
+        self.queue = [Member(**plain) for plain in info.get("queue", [])]  # to be trained after the search
+        self.searching = bool(info.get("searching", True))
+        self.updates, self.steps = int(info.get("update", 0)), int(info.get("steps", 0))
+        self.scoring_seconds = float(info.get("scoring_seconds", 0.0))
+        self._seconds_before = float(info.get("seconds", 0.0))
+        compile_all(config, self.orders, self.threads)
+        slots: list[Any] = info.get("slots") or [None] * min(
+            config.together or _TOGETHER, config.n_workflows, len(self.orders)
+        )
+        self.pool = Pool(config, self.orders, len(slots), self.threads)
+        if checkpoint:
+            self.pool.load(checkpoint.policy, checkpoint.learner, checkpoint.environment, slots)
+        self.scorer = Scorer(config, self.orders, self.threads)
+        offsets = info.get("logs", {})
+        self._table = Log(run.path / SEARCH, ",".join(COLUMNS), offset=offsets.get(SEARCH))
+        self._metrics = Log(run.path / METRICS, offset=offsets.get(METRICS))
+        self._table.flush()
+        self._start = time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        """Time spent on the run."""
+        return self._seconds_before + time.monotonic() - self._start
+
+    @property
+    def done(self) -> bool:
+        """Whether nothing is left to do."""
+        return not self.searching and not self.queue and not self.pool.busy
+
+    def advance(self) -> Iterator[Result]:
+        """One update of everything in training; yields what has finished."""
+        self._fill()
+        if not self.pool.busy:
+            return
+        before = len(self.pool.busy) * self.config.ppo.num_envs * self.config.ppo.update_steps
+        self.pool.update()
+        self.updates += 1
+        self.steps += before
+        self._metrics.write([metrics_row(self.updates, self.steps, self.pool, self.seconds)])
+        for i, why in self.pool.finished():
+            result = self._finish(i, why)
+            self.results.append(result)
+            self._table.write([csv_row(result, self.subtasks, self.orders)])
+            yield result
+        if self.updates % self.config.checkpoint_every == 0:
+            self._fill()
+            self.checkpoint()
+
+    def checkpoint(self) -> None:
+        """Writes a checkpoint of this moment."""
+        policy, rest, games, info = self.pool.save()
+        info |= {
+            "config": as_dict(self.config),
+            "network": {"inputs": self.pool.spec.inputs, "actions": self.pool.spec.actions},
+            "update": self.updates,
+            "steps": self.steps,
+            "results": [asdict(result) for result in self.results],
+            "used": self.used,
+            "made": self.made,
+            "members": self.members,
+            "queue": [asdict(member) for member in self.queue],
+            "searching": self.searching,
+            "scoring_seconds": self.scoring_seconds,
+            "seconds": self.seconds,
+            "logs": {SEARCH: self._table.flush(), METRICS: self._metrics.flush()},
+        }
+        save_checkpoint(self.run.checkpoint_folder, self.updates, policy, rest, games, info, self.config.keep)
+
+    def close(self) -> None:
+        """Writes what is held back."""
+        self._table.close()
+        self._metrics.close()
+
+    def observations(self) -> list[Observation]:
+        """What the searcher may know: the scores of the search, gated if so configured."""
+        return [
+            Observation(r.member.order, r.score, r.error**2, r.member.rung)
+            for r in self.results
+            if r.member.purpose == SEARCHING and r.member.kind == ORDER and (r.passed or not self.config.gate)
+        ]
+
+    def searcher(self) -> Any:
+        """The searcher; orders that failed the gate are set aside, so that it does not ask for them for ever."""
+        c = self.config
+        failed = frozenset(r.member.order for r in self.results if c.gate and not r.passed)
+        return make_searcher(
+            c.searcher, self.orders, kernel=c.kernel, beta=c.ucb_beta, seed=c.seed, given=self._given,
+            rounds=c.rounds, excluded=failed, resumed=self._resumed,
+        )  # fmt: skip
+
+    def winner(self) -> int:
+        """The best order of the search: by posterior mean among those trained."""
+        tried = sorted(
+            {r.member.order for r in self.results if r.member.purpose == SEARCHING and r.member.kind == ORDER}
+        )
+        mean = self.belief().mean
+        return max(tried, key=lambda order: mean[order])
+
+    def belief(self) -> Any:
+        """The posterior over all orders after the search."""
+        c = self.config
+        searcher = GpSearcher(self.orders, c.kernel, seed=c.seed, resumed=self._resumed)
+        return searcher.believe(self.observations(), ())
+
+    @property
+    def _resumed(self) -> bool:
+        """Whether a revisited order goes on training, so that its older scores say less."""
+        return self.config.warm_start != "none" or self.config.searcher == "halving"
+
+    def _fill(self) -> None:
+        """Gives free slots something to do; when nothing is left for them, the population gets smaller."""
+        for i, slot in enumerate(self.pool.slots):
+            if slot is None:
+                member = self._next()
+                if member is None:
+                    break
+                self.pool.start(i, member, self._stored(member.start))
+        if self.pool.busy and len(self.pool.busy) < len(self.pool.slots) and not self._more_may_come():
+            self.pool = self.pool.resized(self.pool.busy)
+        elif not self.pool.busy and not self.searching and self.queue:
+            self.pool = Pool(self.config, self.orders, min(_TOGETHER, len(self.queue)), self.threads)
+            self._fill()
+
+    def _more_may_come(self) -> bool:
+        return self.searching or bool(self.queue)
+
+    def _next(self) -> Member | None:
+        """The next member to train, if there is one now."""
+        if self.searching:
+            if member := self._propose():
+                return member
+            if self.pool.busy:
+                return None  # what is in training decides how to go on
+            self.searching = False
+            self.queue = self._plan()
+        return self.queue.pop(0) if self.queue else None
+
+    def _propose(self) -> Member | None:
+        c = self.config
+        if c.warm_start == "universal" and self.members == 0:
+            return self._member(SEARCHING, UNIVERSAL, -1, c.updates_per_order)
+        if c.warm_start == "universal" and not self._stored(UNIVERSAL):
+            return None
+        listed = c.searcher in ("exhaustive", "fixed")
+        if not listed and self.made >= c.n_workflows:
+            return None
+        in_training = [slot.member for slot in self.pool.slots if slot and slot.member.kind == ORDER]
+        pending = [Proposal(m.order, rung=m.rung) for m in in_training if m.purpose == SEARCHING]
+        proposal = self.searcher().propose(self.observations(), pending, self.made)
+        if proposal is None:
+            return None
+        factor = 3**proposal.rung - (3 ** (proposal.rung - 1) if proposal.rung else 0)
+        episodes = factor * c.episodes_per_order
+        if self.used + episodes > c.total_episodes:
+            return None
+        self.used += episodes
+        self.made += 1
+        own = f"order-{proposal.order}"
+        goes_on = (
+            c.warm_start != "none" or proposal.rung > 0
+        )  # else every training is from scratch, on a seed of its own
+        again = goes_on and self._stored(own) is not None
+        start = own if again else self._warm_start(proposal.order)
+        beliefs = {"mean": proposal.mean, "deviation": proposal.deviation, "bound": proposal.bound}
+        updates = factor * c.updates_per_order
+        return self._member(
+            SEARCHING, ORDER, proposal.order, updates, start=start, resume=again, rung=proposal.rung, **beliefs
+        )
+
+    def _warm_start(self, order: int) -> str:
+        """The stored policy that a new order begins with."""
+        trained = [r.member.order for r in self.results if r.member.purpose == SEARCHING and r.member.kind == ORDER]
+        kind = self.config.warm_start
+        if kind == "universal":
+            return UNIVERSAL
+        if kind == "none" or not trained:
+            return ""
+        if kind == "last":
+            return f"order-{trained[-1]}"
+        return f"order-{min(trained, key=lambda other: kendall(self.orders[order], self.orders[other]))}"
+
+    def _member(self, purpose: str, kind: str, order: int, updates: int, **more: Any) -> Member:
+        number = self.members
+        self.members += 1
+        if kind == UNIVERSAL:
+            self.used += self.config.episodes_per_order
+        return Member(number, purpose, kind, order, _SEEDS_PER_SEARCH * self.config.seed + number, updates, **more)
+
+    def _plan(self) -> list[Member]:
+        """What confirms the search: winner, rivals and controls, each several times from scratch."""
+        c = self.config
+        if not c.confirm:
+            return []
+        mean, winner = self.belief().mean, self.winner()
+        tried = {r.member.order for r in self.results if r.member.purpose == SEARCHING and r.member.kind == ORDER}
+        others = sorted(tried - {winner}, key=lambda order: -mean[order])
+        places = np.unique(np.linspace(0, len(others) - 1, min(c.rivals, len(others))).round().astype(int))
+        chosen = [winner, *(others[i] for i in places)]
+        plan = [(CONFIRM, ORDER, order) for order in chosen]
+        if c.controls:
+            plan += [(CONTROL, kind, -1 if kind == SHUFFLED else winner) for kind in CONTROLS]
+        return [self._member(*what, c.updates_per_order) for _ in range(c.confirm) for what in plan]
+
+    def _finish(self, i: int, why: str) -> Result:
+        """Scores a member that is done, and keeps its policy."""
+        start = time.monotonic()
+        tail, tail_error = self.pool.tail_score(i)
+        player = self.pool.player(i)
+        slot, policy = self.pool.release(i)
+        m = slot.member
+        found = self.scorer.score(player, m)
+        self.scoring_seconds += time.monotonic() - start
+        self._store(m.stored_as, policy)
+        c, unused = self.config, m.updates - slot.updates
+        per_update = c.ppo.num_envs * c.ppo.update_steps // c.task.horizon
+        if m.purpose == SEARCHING:
+            self.used -= unused * per_update
+        score, error = (tail, tail_error) if c.score == "tail" else (found.mean, found.error)
+        latest = slot.latest
+        passed = not c.compliance_threshold or latest.get("compliance", math.nan) >= c.compliance_threshold
+        return Result(
+            member=m, stop=why, updates=slot.updates, episodes=slot.updates * per_update, used=self.used, score=score,
+            error=error, heldout=found.mean, tail=tail, task=latest.get("task", math.nan),
+            bonus=latest.get("bonus", math.nan), total=latest.get("total", math.nan), compliance=found.compliance,
+            chance=found.chance, counted=found.counted, training_compliance=latest.get("compliance", math.nan),
+            passed=bool(passed), seconds=self.seconds,
+        )  # fmt: skip
+
+    def _store(self, name: str, policy: dict[str, Tensor]) -> None:
+        folder = self.run.path / POLICIES
+        aside = folder / f".writing-{name}"
+        try:
+            folder.mkdir(exist_ok=True)
+            save_file(policy, aside)
+            aside.replace(folder / f"{name}.safetensors")
+        except OSError as error:
+            raise RunError(f"{folder} cannot be written: {error.strerror}; make room and resume") from None
+
+    def _stored(self, name: str) -> dict[str, Tensor] | None:
+        path = self.run.path / POLICIES / f"{name}.safetensors"
+        done = any(r.member.stored_as == name for r in self.results)  # not one from after the checkpoint
+        return load_file(path) if name and done and path.exists() else None
+
+
+def compile_all(config: SearchConfig, orders: list[Order], threads: int) -> None:
+    """Compiles everything a search will need."""
+    env = make_environment(config, _TOGETHER * config.ppo.num_envs, threads=threads)
+    with update_compiled_aside(env, config.ppo):
+        env.reset()
+        env.step(np.zeros(env.spec.num_envs, np.int64))
+        env.assign(slice(0, 1), order=None, seed=0)
+        learner = small_learner(env.clone([0]), config.ppo, [0])
+        learner.collect()
+    learner.update(0.0)
+    few = replace(config, score_episodes=2, task=replace(config.task, horizon=1))
+    scaling = np.zeros((1, learner.spec.inputs))
+    player = Player(learner.spec, learner.state.weights.numpy(), np.zeros((1, 0)), scaling, scaling + 1)
+    Scorer(few, orders, threads).score(player, Member(0, SEARCHING, ORDER, 0, 0, 1))
+
+
+def _check_unchanged(run: RunDirectory[SearchConfig], config: SearchConfig, saved: dict[str, Any]) -> None:
+    """Refuses to go on with other settings than those of the checkpoint; how checkpoints are kept may change."""
+    before = replace(from_dict(SearchConfig, saved), checkpoint_every=config.checkpoint_every, keep=config.keep)
+    if changed := differences(before, config):
+        raise RunError(f"{run.config_file} was changed since its newest checkpoint: {'; '.join(changed)}; put it back")
+
+
+def _result(plain: dict[str, Any]) -> Result:
+    return Result(**{**plain, "member": Member(**plain["member"])})
