@@ -10,6 +10,7 @@ from cavalcade.errors import ConfigError
 
 BENCHES = {
     "sim": "steps per second of the CAGE-2 simulator",
+    "gp": "how well searchers find the best order",
     "train": "speed and results of training, beside other trainers",
 }
 

@@ -1,0 +1,215 @@
+"""Compliance and alignment rewards: by hand, and against plain Python over whole games."""
+
+import math
+
+import numpy as np
+import pytest
+
+from cavalcade.envs.cage2.env import Cage2
+from cavalcade.envs.cage2.scenario import ENT0, OP_SERVER, TYPE_HOSTS, TYPE_OF, USER0, USER1
+from cavalcade.envs.cage2.state import host_bits
+from cavalcade.envs.cage2.workflow import WorkflowCage2
+from cavalcade.errors import ConfigError, StateError
+from cavalcade.workflow.compliance import FIGURES
+from cavalcade.workflow.orders import CAGE2, one_hot
+
+REMOVE, RESTORE = 15, 132
+TASK, BONUS, COMPLIANCE, CHANCE, COUNTED, ATTEMPTS = range(len(FIGURES))
+
+
+def batch(n=1, order="op_server,enterprise,user,defender,op_host", alignment="none", weight=0.0, **options):
+    env = WorkflowCage2(n, red="sleep", horizon=6, **options)
+    env.reset()
+    env.assign(slice(0, n), order=CAGE2.parse(order), seed=0, alignment=alignment, weight=weight)
+    return env
+
+
+def hold(env, *hosts):
+    """Red really has these hosts, and User0."""
+    env.state.privileged[:] = sum(1 << h for h in hosts) | 1 << USER0
+
+
+def play(env, situations):
+    """Figures of an episode: at each step Red holds some hosts and Blue acts."""
+    bonuses = []
+    for hosts, action in situations:
+        hold(env, *hosts)
+        before = env.buffers.reward.copy()
+        buffers = env.step(np.full(env.spec.num_envs, action))
+        task = float(env.reward_parts[0].sum()) / 10
+        bonuses.append(float(buffers.reward[0]) - task)
+        assert before is not buffers.reward
+    assert env.buffers.truncated.all()
+    return env.figures[0], bonuses
+
+
+KEEPS, BREAKS = RESTORE + ENT0, RESTORE + USER1
+CHOICE = (ENT0, USER1)
+EPISODE = [
+    (CHOICE, KEEPS),
+    ((USER1,), BREAKS),
+    (CHOICE, BREAKS),
+    (CHOICE, 0),
+    ((), RESTORE + OP_SERVER),
+    (CHOICE, KEEPS),
+]
+
+
+def test_choice_counts_where_there_was_a_choice():
+    figures, _ = play(batch(), EPISODE)
+    assert figures[ATTEMPTS] == 5
+    assert figures[COUNTED] == 3  # the second had one open type, the fourth attempted nothing, the fifth had none open
+    assert figures[COMPLIANCE] == pytest.approx(2 / 3)
+    assert figures[CHANCE] == pytest.approx(1 / 2)
+
+
+def test_original_counts_everything_and_user0_is_always_there():
+    figures, _ = play(batch(definition="original"), EPISODE)
+    assert figures[COUNTED] == 5
+    # Enterprise comes before user: kept. User alone: kept. User first while enterprise is open: broken. Op_server with
+    # only User0 held: broken. Enterprise: kept.
+    assert figures[COMPLIANCE] == pytest.approx(3 / 5)
+
+
+def test_the_holes_of_the_original_are_closed():
+    """One useless Remove of User0 gave full compliance, and doing nothing gave one half."""
+    useless = [((), REMOVE + USER0), *[((), 0)] * 5]
+    nothing = [((), 0)] * 6
+    assert play(batch(definition="original"), useless)[0][COMPLIANCE] == 1.0
+    assert play(batch(definition="original"), nothing)[0][COMPLIANCE] == 0.5
+    assert math.isnan(play(batch(), useless)[0][COMPLIANCE])
+    assert math.isnan(play(batch(), nothing)[0][COMPLIANCE])
+
+
+def test_remove_counts_as_restore_does_and_decoys_do_not():
+    figures, _ = play(batch(), [(CHOICE, REMOVE + ENT0), (CHOICE, 28 + ENT0), *[(CHOICE, 1)] * 4])
+    assert (figures[ATTEMPTS], figures[COUNTED], figures[COMPLIANCE]) == (1, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("alignment", "expected"),
+    [
+        ("none", [0, 0, 0, 0, 0, 0]),
+        ("delta", [6, 0, -3, 0, 0, 1]),
+        ("final", [0, 0, 0, 0, 0, 4]),
+        ("alpha-beta", [0.1, 0, -0.2, 0, 0, 0.1]),
+        ("potential", [0.9 * 6, -0.1 * 6, 0.9 * 3 - 6, -0.1 * 3, -0.1 * 3, -3]),
+    ],
+)
+def test_alignment_rewards_by_hand(alignment, expected):
+    """λ = 6; compliance goes 1, 1, 1/2, 1/2, 1/2, 2/3; γ = 0.9."""
+    figures, bonuses = play(batch(alignment=alignment, weight=6.0, gamma=0.9), EPISODE)
+    assert bonuses == pytest.approx(expected, abs=1e-5)
+    assert figures[BONUS] == pytest.approx(sum(expected), abs=1e-5)
+    assert figures[TASK] == pytest.approx(play(batch(), EPISODE)[0][TASK])
+
+
+def test_potential_shaping_adds_nothing_to_the_discounted_return():
+    env = batch(alignment="potential", weight=6.0, gamma=0.9)
+    _, bonuses = play(env, EPISODE)
+    assert sum(0.9**t * b for t, b in enumerate(bonuses)) == pytest.approx(0, abs=1e-5)
+
+
+@pytest.mark.parametrize("definition", ["choice", "original"])
+def test_whole_games_against_plain_python(definition):
+    """Random play against Meander: compliance recomputed from the true state, step by step, outside the kernel."""
+    n, rng = 64, np.random.default_rng(0)
+    env = WorkflowCage2(n, red="meander", definition=definition, seed=3)
+    env.reset()
+    orders = [CAGE2.orders()[i] for i in rng.integers(120, size=n)]
+    for e, order in enumerate(orders):
+        env.assign(slice(e, e + 1), order=order, seed=e)
+    kept, counted, total = np.zeros(n), np.zeros(n), np.zeros(n)
+    for _ in range(100):
+        held = host_bits(env.state.user | env.state.flagged | env.state.privileged)
+        if definition == "choice":
+            held[:, USER0] = False
+        actions = rng.choice([*range(15, 28), *range(132, 145), 0], size=n)
+        for e, action in enumerate(actions):
+            if action:
+                kind = TYPE_OF[(action - 15) % 13 if action < 28 else action - 132]
+                open_ = [t for t in range(5) if (held[e] & host_bits(TYPE_HOSTS[t])).any()]
+                if definition == "original" or len(open_) >= 2:
+                    counted[e] += 1
+                    kept[e] += not open_ or min(open_, key=orders[e].index) == kind
+        total += env.step(actions).reward
+    found = env.figures
+    assert (found[:, COUNTED] == counted).all()
+    np.testing.assert_allclose(found[counted > 0, COMPLIANCE], (kept / counted)[counted > 0])
+    np.testing.assert_allclose(found[:, TASK], total, atol=1e-3)
+    assert counted.sum() > 1000
+
+
+def test_the_game_is_the_same_with_and_without_workflow():
+    rng = np.random.default_rng(1)
+    plain, tracked = Cage2(300, red="mixed", seed=5), WorkflowCage2(300, red="mixed", seed=5)
+    plain.reset()
+    tracked.reset()
+    for _ in range(250):
+        actions = rng.integers(145, size=300)
+        a, b = plain.step(actions), tracked.step(actions)
+        np.testing.assert_array_equal(a.observation, b.observation[:, :52])
+        np.testing.assert_array_equal(a.final_observation, b.final_observation[:, :52])
+        np.testing.assert_array_equal(a.reward, b.reward)
+        np.testing.assert_array_equal(a.action_mask, b.action_mask)
+
+
+def test_the_order_is_seen_unless_hidden():
+    env = WorkflowCage2(4)
+    env.reset()
+    order = CAGE2.parse("reverse")
+    env.assign(slice(0, 2), order=order, seed=0)
+    env.assign(slice(2, 4), order=order, seed=0, shown=False)
+    shown = env.buffers.observation[:, 52:]
+    assert (shown[:2] == one_hot(order)).all()
+    assert not shown[2:].any()
+    env.step(np.zeros(4, int))
+    assert (env.buffers.observation[:2, 52:] == one_hot(order)).all()
+
+
+def test_shuffled_orders_change_with_the_episode():
+    env = WorkflowCage2(200, horizon=3)
+    env.reset()
+    env.assign(slice(0, 200), order=None, seed=1)
+    first = env.buffers.observation[:, 52:].copy()
+    assert len({row.tobytes() for row in first}) > 80  # of 120
+    for _ in range(3):
+        assert (env.buffers.observation[:, 52:] == first).all()
+        env.step(np.zeros(200, int))
+    assert (env.buffers.final_observation[:, 52:] == first).all()
+    assert (env.buffers.observation[:, 52:] != first).any(axis=1).mean() > 0.9
+
+
+def test_threads_and_saved_states_change_nothing():
+    rng = np.random.default_rng(2)
+    actions = rng.integers(15, 145, size=(120, 600))
+    outcomes = []
+    for threads, middle in ((1, False), (2, False), (2, True)):
+        env = WorkflowCage2(600, red="meander", threads=threads)
+        env.reset()
+        env.assign(slice(0, 600), order=None, seed=4, alignment="delta", weight=3.0)
+        for t in range(120):
+            if middle and t == 50:
+                env = env.clone()
+            env.step(actions[t])
+        outcomes.append((env.buffers.reward.copy(), env.figures.copy(), env.save_state()))
+    for other in outcomes[1:]:
+        np.testing.assert_array_equal(outcomes[0][0], other[0])
+        for name, value in outcomes[0][2].items():
+            np.testing.assert_array_equal(value, other[2][name])
+
+
+def test_bad_input():
+    with pytest.raises(ConfigError, match="compliance is 'strict'; it must be one of choice, original"):
+        WorkflowCage2(2, definition="strict")
+    env = WorkflowCage2(2)
+    env.reset()
+    with pytest.raises(ConfigError, match="alignment is 'love'"):
+        env.assign(slice(0, 2), order=None, seed=0, alignment="love")
+    saved = env.save_state()
+    saved["workflow_rank"] = np.zeros((2, 5), np.int8)
+    with pytest.raises(StateError, match="rows that are no order"):
+        env.load_state(saved)
+    del saved["workflow_kept"]
+    with pytest.raises(StateError, match="workflow_kept of the saved state is missing"):
+        env.load_state(saved)
