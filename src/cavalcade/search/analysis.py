@@ -13,7 +13,8 @@ from cavalcade.search.members import CONFIRM, CONTROL, ORDER, SEARCH, Result
 from cavalcade.workflow.orders import Order, Subtasks, precedences
 
 _LEVEL = 0.05
-_SMALL = 0.1  # share of the variance below which an order does not matter
+_SIZEABLE = 0.25  # share of the variance that would be an effect worth having …
+_POWER = 0.9  # … and the chance of finding it that it takes to say that there is none
 
 
 class Ranked(NamedTuple):
@@ -40,6 +41,7 @@ class Explained(NamedTuple):
     p: float  # of the F test that it explains nothing
     between: float  # deviation between orders
     within: float  # deviation between trainings of one order
+    power: float  # chance that a share of `_SIZEABLE` would have been found
 
 
 class Effect(NamedTuple):
@@ -76,7 +78,7 @@ def explain(scores: Sequence[Sequence[float]]) -> Explained | None:
     size = (n - float((sizes**2).sum()) / n) / (k - 1)
     if within == 0:
         exact = float(between > 0)
-        return Explained(k, n, exact, exact, exact, 1 - exact, math.sqrt(between / size), 0.0)
+        return Explained(k, n, exact, exact, exact, 1 - exact, math.sqrt(between / size), 0.0, 1.0)
     f = between / within
 
     def share(ratio: float) -> float:
@@ -84,7 +86,10 @@ def explain(scores: Sequence[Sequence[float]]) -> Explained | None:
 
     low, high = (share(f / float(stats.f.ppf(q, k - 1, n - k))) for q in (1 - _LEVEL / 2, _LEVEL / 2))
     deviation = math.sqrt(max(between - within, 0) / size)
-    return Explained(k, n, share(f), low, high, float(stats.f.sf(f, k - 1, n - k)), deviation, math.sqrt(within))
+    limit = float(stats.f.isf(_LEVEL, k - 1, n - k))
+    power = float(stats.f.sf(limit / (1 + size * _SIZEABLE / (1 - _SIZEABLE)), k - 1, n - k))
+    p = float(stats.f.sf(f, k - 1, n - k))
+    return Explained(k, n, share(f), low, high, p, deviation, math.sqrt(within), power)
 
 
 def effects(subtasks: Subtasks, orders: Sequence[Order], mean: NDArray, covariance: NDArray) -> list[Effect]:
@@ -168,9 +173,10 @@ def answer(e: Explained | None) -> str:
     )
     if e.p < _LEVEL:
         return f"Yes, the order matters here. {facts}"
-    if e.high < _SMALL:
-        return f"No, the order does not matter here. {facts}"
-    return f"Cannot tell whether the order matters: no effect was found, and a sizeable one cannot be excluded. {facts}"
+    chance = f"a share of {_SIZEABLE:.0%} would have been found with a chance of {e.power:.0%}"
+    if e.power >= _POWER:
+        return f"No, the order does not matter here: {chance}. {facts}"
+    return f"Cannot tell whether the order matters: no effect was found, but {chance} only. {facts}"
 
 
 def _mean(values: Sequence[float]) -> float:

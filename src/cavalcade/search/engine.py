@@ -316,7 +316,7 @@ def compile_all(config: SearchConfig, orders: list[Order], threads: int) -> None
         learner = small_learner(env.clone([0]), config.ppo, [0])
         learner.collect()
     learner.update(0.0)
-    few = replace(config, score_episodes=2, task=replace(config.task, horizon=1))
+    few = replace(config, score_episodes=2)
     scaling = np.zeros((1, learner.spec.inputs))
     player = Player(learner.spec, learner.state.weights.numpy(), np.zeros((1, 0)), scaling, scaling + 1)
     Scorer(few, orders, threads).score(player, Member(0, SEARCHING, ORDER, 0, 0, 1))

@@ -1,0 +1,256 @@
+"""Search runs: members come and go, budgets hold, nothing is lost."""
+
+import csv
+import json
+import math
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import pytest
+
+from cavalcade.config import Cage2Task, PPOConfig, SearchConfig, WorkflowConfig
+from cavalcade.envs.checkpoints import CHECKPOINTS
+from cavalcade.errors import ConfigError, RunError
+from cavalcade.runs.checkpoint import checkpoints
+from cavalcade.runs.directory import RunDirectory, open_run
+from cavalcade.search.engine import Search
+
+TINY = SearchConfig(
+    target="checkpoints",
+    task=Cage2Task(horizon=20),
+    ppo=PPOConfig(num_envs=8, update_steps=20, hidden=(16,), learning_rate=0.01),
+    workflow=WorkflowConfig(alignment="alpha-beta", alpha=1.0, beta=1.0),
+    n_workflows=7,
+    max_episodes=5,
+    total_episodes=400,
+    together=3,
+    confirm=2,
+    rivals=1,
+    score_episodes=10,
+    checkpoint_every=4,
+)
+
+
+def search(path, config=TINY, *, resume=False, stop_at=None, threads=1):
+    """Runs a search, or a part of it."""
+    run = open_run(path, SearchConfig) if resume else RunDirectory(path, SearchConfig)
+    with run.locked():
+        found = Search(run, run.config() if resume else config, resume=resume, threads=0 if resume else threads)
+        while not found.done and found.updates != stop_at:
+            list(found.advance())
+        if stop_at is None or found.done:
+            found.checkpoint()
+        found.close()
+    return found
+
+
+def table(path):
+    with (path / "search.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    for row in rows:
+        del row["seconds"]
+    return rows
+
+
+def metrics(path):
+    rows = [json.loads(row) for row in (path / "metrics.jsonl").read_text().splitlines()]
+    for row in rows:
+        del row["seconds"]
+    return rows
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    path = tmp_path_factory.mktemp("search") / "whole"
+    search(path)
+    return path
+
+
+def test_everything_asked_for_is_trained_once(whole):
+    rows = table(whole)
+    by = {purpose: [r for r in rows if r["purpose"] == purpose] for purpose in ("search", "confirm", "control")}
+    assert len(by["search"]) == 7
+    assert len(by["confirm"]) == 2 * 2
+    assert sorted(r["kind"] for r in by["control"]) == sorted(["no alignment", "plain PPO", "shuffled", "unseen"] * 2)
+    assert [int(r["number"]) for r in sorted(rows, key=lambda r: int(r["number"]))] == list(range(len(rows)))
+    assert all(int(r["episodes"]) == 40 and r["stop"] == "budget" for r in rows)
+    assert len({r["seed"] for r in rows}) == len(rows)
+    assert int(by["search"][-1]["used_episodes"]) == 7 * 40
+
+
+def test_rewards_are_logged_apart(whole):
+    for row in metrics(whole):
+        for task, bonus, total in zip(row["task"], row["bonus"], row["total"], strict=True):
+            assert total == pytest.approx(task + bonus, abs=1e-3)
+    rows = table(whole)
+    assert all(float(r["training_bonus"]) == 0 for r in rows if r["kind"] in ("no alignment", "plain PPO"))
+    assert any(float(r["training_bonus"]) != 0 for r in rows if r["kind"] == "order")
+
+
+@pytest.mark.parametrize("stop_at", [1, 4, 6, 9, 13, 22])
+def test_an_interrupted_search_ends_as_if_it_had_not_been(whole, tmp_path, stop_at):
+    path = tmp_path / "run"
+    search(path, stop_at=stop_at)
+    search(path, resume=True)
+    assert table(path) == table(whole)
+    assert metrics(path) == metrics(whole)
+    mine, theirs = (sorted((p / "policies").iterdir()) for p in (path, whole))
+    assert [p.name for p in mine] == [p.name for p in theirs]
+    assert all(a.read_bytes() == b.read_bytes() for a, b in zip(mine, theirs, strict=True))
+
+
+def test_the_budget_is_never_overshot(tmp_path):
+    found = search(tmp_path / "a", replace(TINY, n_workflows=100, total_episodes=230, confirm=0))
+    assert found.used == 200  # five orders of 40, a sixth would not fit
+    assert len(found.results) == 5
+
+
+@pytest.mark.parametrize("warm_start", ["nearest", "last", "universal"])
+def test_warm_starts(tmp_path, warm_start):
+    found = search(tmp_path / "a", replace(TINY, warm_start=warm_start, n_workflows=8, confirm=0))
+    orders = [r.member for r in found.results if r.member.kind == "order"]
+    assert len(orders) == 8
+    if warm_start == "universal":
+        assert found.results[0].member.kind == "universal"
+        assert all(m.start == "universal" or m.resume for m in orders)
+        assert found.used == 9 * 40
+    else:
+        assert any(m.start for m in orders)
+    seen = set()
+    for m in orders:
+        assert not m.resume or m.start == f"order-{m.order}"
+        assert not m.resume or m.order in seen
+        seen.add(m.order)
+
+
+def test_without_warm_start_every_training_is_from_scratch(whole):
+    assert all(r["start"] == "" for r in table(whole))
+
+
+def test_halving_goes_on_with_the_best(tmp_path):
+    found = search(tmp_path / "a", replace(TINY, searcher="halving", n_workflows=9, total_episodes=2000, confirm=0))
+    promoted = [r.member for r in found.results if r.member.rung == 1]
+    assert promoted
+    assert all(m.resume and m.updates == 2 * TINY.updates_per_order for m in promoted)
+
+
+def test_threshold_plateau_and_gate(tmp_path):
+    stopped = search(tmp_path / "a", replace(TINY, compliance_threshold=0.05, max_episodes=10, confirm=0))
+    assert {r.stop for r in stopped.results} >= {"threshold"}
+    assert stopped.used == sum(r.episodes for r in stopped.results)  # what was not used is given back
+    tired = search(tmp_path / "b", replace(TINY, patience=2, max_episodes=10, confirm=0))
+    assert "plateau" in {r.stop for r in tired.results}
+    gated = search(tmp_path / "c", replace(TINY, compliance_threshold=1.0, gate=True, confirm=0))
+    failed = [r.member.order for r in gated.results if not r.passed]
+    assert len(set(failed)) == len(failed)  # no order that failed was asked for again
+    assert len(gated.observations()) == sum(r.passed for r in gated.results)
+
+
+def test_scores_by_tail(tmp_path):
+    found = search(tmp_path / "a", replace(TINY, score="tail", confirm=0))
+    assert all(r.score == r.tail for r in found.results)
+    assert any(r.heldout != r.tail for r in found.results)
+
+
+def test_exhaustive_and_fixed(tmp_path):
+    found = search(
+        tmp_path / "a", replace(TINY, searcher="exhaustive", rounds=2, total_episodes=48 * 40, confirm=0, together=8)
+    )
+    counts = [sum(r.member.order == i for r in found.results) for i in range(24)]
+    assert counts == [2] * 24
+    names = ("north_west,south_east,north_east,south_west", "south_west>north_east>south_east>north_west")
+    fixed = search(tmp_path / "b", replace(TINY, searcher="fixed", orders=names, confirm=0))
+    assert [fixed.orders[r.member.order] for r in fixed.results] == [CHECKPOINTS.parse(name) for name in names]
+
+
+def test_the_search_finds_the_order_that_pays(tmp_path):
+    """The hidden order of the gridworld, or one that begins alike, in 16 of 24 possible trainings."""
+    config = replace(
+        TINY,
+        task=Cage2Task(horizon=40),
+        ppo=PPOConfig(num_envs=50, update_steps=40, hidden=(32,), learning_rate=0.01),
+        workflow=WorkflowConfig(alignment="alpha-beta", alpha=2.0, beta=2.0),
+        n_workflows=16, max_episodes=60, total_episodes=200_000, together=8, confirm=0,
+    )  # fmt: skip
+    found = search(tmp_path / "a", config, threads=2)
+    best = found.orders[found.winner()]
+    assert CHECKPOINTS.text(best).split(",")[0] == "north_east"
+    by_first = {}
+    for r in found.results:
+        by_first.setdefault(found.orders[r.member.order][0], []).append(r.heldout)
+    assert max(by_first, key=lambda first: max(by_first[first])) == CHECKPOINTS.names.index("north_east")
+    assert max(r.compliance for r in found.results if not math.isnan(r.compliance)) > 0.9
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"together": 25}, "together is 25; there are only 24 orders"),
+        ({"searcher": "fixed", "orders": ("a",)}, "'a' in order 'a' is no subtask"),
+        ({"searcher": "fixed", "orders": ("north_west,south_east,north_east,south_west",) * 2}, "twice"),
+    ],
+)
+def test_bad_settings_leave_nothing_behind(tmp_path, change, words):
+    with pytest.raises(ConfigError, match=words):
+        search(tmp_path / "a", replace(TINY, **change))
+    assert not (tmp_path / "a" / "config.yaml").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"total_episodes": 39}, "total_episodes is 39; one order takes 40"),
+        ({"gate": True}, "gate without compliance_threshold"),
+        ({"orders": ("x",)}, "they need --searcher fixed"),
+        ({"searcher": "fixed"}, "searcher is fixed without orders"),
+        ({"compliance_threshold": 1.5}, "compliance_threshold is 1.5"),
+        ({"ucb_beta": -1.0}, "ucb_beta is -1.0"),
+        ({"n_workflows": 0}, "n_workflows is 0"),
+    ],
+)
+def test_bad_settings_are_refused_at_once(change, words):
+    with pytest.raises(ConfigError, match=words):
+        replace(TINY, **change)
+
+
+def test_foreign_and_changed_runs_are_refused(whole, tmp_path):
+    with pytest.raises(RunError, match="is the run of a search; go on with: cavalcade search --resume"):
+        open_run(whole)
+    shutil.copytree(whole, tmp_path / "run")
+    file = tmp_path / "run" / "config.yaml"
+    file.write_text(file.read_text().replace("n_workflows: 7", "n_workflows: 9"))
+    before = (tmp_path / "run" / "search.csv").read_bytes()
+    with pytest.raises(RunError, match="n_workflows 7 before, 9 now; put it back"):
+        search(tmp_path / "run", resume=True)
+    assert (tmp_path / "run" / "search.csv").read_bytes() == before
+
+
+def test_kill_in_the_middle(tmp_path):
+    """kill -9 of the command, twice; it ends as one that was left alone."""
+    arguments = [
+        "search", "checkpoints", "--n-workflows", "6", "--num-envs", "20", "--max-episodes", "40", "--together", "3",
+        "--confirm", "0", "--checkpoint-every", "5", "--threads", "1", "--quiet",
+    ]  # fmt: skip
+    command = [sys.executable, "-m", "cavalcade"]
+    subprocess.run([*command, *arguments, "--run", str(tmp_path / "whole")], check=True)
+    run = tmp_path / "run"
+    again = [*arguments, "--run", str(run)]
+    for kills in (1, 2):
+        process = subprocess.Popen([*command, *again])
+        known = len(list((run / "policies").glob("*")))
+        while process.poll() is None and len(checkpoints(run / "checkpoints")) < kills:
+            time.sleep(0.005)
+        time.sleep(0.05)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        again = ["search", "--resume", str(run), "--quiet"]
+        assert known >= 0
+    subprocess.run([*command, *again], check=True)
+    assert table(run) == table(tmp_path / "whole")
+    assert metrics(run) == metrics(tmp_path / "whole")
+    summaries = [json.loads((p / "summary.json").read_text()) for p in (run, tmp_path / "whole")]
+    assert summaries[0]["ranking"] == summaries[1]["ranking"]
