@@ -1,23 +1,26 @@
-"""The trainers we are measured beside really train."""
+"""The trainers and hosts we are measured beside really train and play."""
 
+import numpy as np
+import pytest
 import torch
 
 from cavalcade.bench import peers
+from cavalcade.bench.hosting import LoopHost, PipeHost, SharedHost
+from cavalcade.bench.single_file import single_file_ppo
+from cavalcade.envs.cage2 import Cage2
 
 
-def test_the_single_file_trainer_learns(monkeypatch):
-    monkeypatch.setattr(peers, "ENVS", 20)
+def test_the_single_file_trainer_learns():
     torch.manual_seed(0)
     rewards = []
 
-    class Watched(peers.Cage2):
+    class Watched(peers.BatchGames):
         def step(self, actions):
-            buffers = super().step(actions)
-            rewards.append(float(buffers.reward.mean()))
-            return buffers
+            found = super().step(actions)
+            rewards.append(float(found[1].mean()))
+            return found
 
-    monkeypatch.setattr(peers, "Cage2", Watched)
-    update = peers.single_file_ppo("bline", compiled=False, learning_rate=2e-3)
+    update = single_file_ppo(Watched(Cage2(20, dtype="float32")), learning_rate=2e-3)
     for _ in range(60):
         update()
     assert sum(rewards[-500:]) > 0.8 * sum(rewards[:500])  # rewards are negative
@@ -26,3 +29,15 @@ def test_the_single_file_trainer_learns(monkeypatch):
 def test_stable_baselines3_makes_an_update(monkeypatch):
     monkeypatch.setattr(peers, "ENVS", 8)
     peers.stable_baselines3("bline")()
+
+
+@pytest.mark.parametrize("kind", [LoopHost, PipeHost, lambda n: PipeHost(n, true_states=True), SharedHost])
+def test_hosts_play_the_same_games(kind):
+    host, single = kind(3), LoopHost(3)
+    rng = np.random.default_rng(0)
+    for t in range(120):
+        actions = rng.integers(145, size=3)
+        for one, other in zip(host.step(actions), single.step(actions), strict=True):
+            np.testing.assert_array_equal(one, other)
+        assert host.num_envs == 3, t
+    host.close()

@@ -48,8 +48,8 @@ def contenders(red: Red) -> dict[str, tuple[peers.Trainer, int, int]]:
     """Trainers of the same shape by name, with the threads of torch and of compiled kernels that suit them."""
     torch_threads, threads = choose_torch_threads(), choose_threads()
     found = {
-        "single-file PPO": (peers.single_file_ppo(red, compiled=False), torch_threads, 1),
-        "single-file PPO, torch.compile": (peers.single_file_ppo(red, compiled=True), torch_threads, 1),
+        "single-file PPO": (peers.single_file(red, compiled=False), torch_threads, 1),
+        "single-file PPO, torch.compile": (peers.single_file(red, compiled=True), torch_threads, 1),
     }
     with suppress(ConfigError):
         found["Stable-Baselines3"] = (peers.stable_baselines3(red), torch_threads, 1)
