@@ -40,7 +40,7 @@ def test_version(capsys):
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (["fly"], ["unknown command 'fly'", "bench, evaluate, export, play, profile, report, train, verify"]),
+        (["fly"], ["unknown command 'fly'", "bench, evaluate, export, play, profile, report, search, train, verify"]),
         (["play", "--red", "wolf"], ["'wolf'", "--red", "bline", "meander", "sleep", "mixed"]),
         (["play", "--wings", "2"], ["--wings", "--blue", "--red", "--horizon"]),
         (["play", "--horizon", "ten"], ["--horizon", "ten"]),
@@ -162,12 +162,12 @@ def test_bench_prints_and_writes(capsys, tmp_path, monkeypatch):
 
 def test_bench_train_prints_and_writes(capsys, tmp_path):
     target = tmp_path / "figures.json"
-    args = ("--parts", "recipes,overhead,population", "--seconds", "0.01", "--seeds", "2", "--episodes", "150")
+    args = ("--parts", "recipes,overhead,population", "--seconds", "0.01", "--seeds", "2", "--episodes", "200")
     status, out, _ = run(capsys, "bench", "train", *args, "--json", target)
     assert status == 0
     figures = json.loads(target.read_text())
     rows = [(row["recipe"], row["episodes"], row["seed"]) for row in figures["recipes"]]
-    assert rows == [(f"cage2-{red}", 150, seed) for red in ("bline", "meander") for seed in (0, 1)]
+    assert rows == [(f"cage2-{red}", 200, seed) for red in ("bline", "meander") for seed in (0, 1)]
     assert all(row["heldout"] < 0 for row in figures["recipes"])
     assert set(figures["population"]) == {"1", "120"}
     assert set(figures["overhead"]) == {"recorded", "bare"}

@@ -46,6 +46,18 @@ def test_greedy_sees_the_host_that_is_held_only_in_its_corrected_form(capsys, tm
     assert found["greedy-corrected"] > found["greedy"] + 100
 
 
+def test_the_greedy_of_the_scripts_does_as_they_measured(capsys, tmp_path):
+    """100 steps in the original: critical_first −153.5 and −156.7, user_priority −1218.5 and −1017.5."""
+    measured = {"critical_first": (-153.5, -156.7), "user_priority": (-1218.5, -1017.5)}
+    for order, expected in measured.items():
+        args = ("--order", order, "--episodes", "200", "--revisions", "head", "--json", tmp_path / "f.json")
+        _, out, _ = run(capsys, "evaluate", "greedy", *args)
+        assert f"greedy in the order {order}" in out
+        cells = json.loads((tmp_path / "f.json").read_text())["revisions"]["head"]
+        found = {c["red"]: c["mean"] for c in cells if c["horizon"] == 100}
+        assert (found["bline"], found["meander"]) == pytest.approx(expected, rel=0.03)
+
+
 def test_a_run_and_its_checkpoints_and_members(capsys, tmp_path):
     run(capsys, *SMALL, "--run", tmp_path / "a", "--policies", "3", "--checkpoint-every", "5")
     status, out, _ = run(capsys, "evaluate", tmp_path / "a", "--episodes", "50")

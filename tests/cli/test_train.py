@@ -38,10 +38,10 @@ def test_runs_get_a_folder_of_their_own(capsys, tmp_path, monkeypatch):
 
 
 def test_a_recipe_and_options_on_top(capsys, tmp_path):
-    args = ("train", "cage2", "--recipe", "cage2-meander", "--episodes", "50", "--epochs", "1", "--threads", "1")
+    args = ("train", "cage2", "--recipe", "cage2-meander", "--episodes", "200", "--epochs", "1", "--threads", "1")
     assert run(capsys, *args, "--run", tmp_path / "a", "--quiet")[0] == 0
     config = open_run(tmp_path / "a").config()
-    assert (config.task.red, config.episodes, config.ppo.epochs) == ("meander", 50, 1)
+    assert (config.task.red, config.episodes, config.ppo.epochs) == ("meander", 200, 1)
 
 
 def test_what_stands_in_the_way_of_speed_is_said(capsys, tmp_path):
@@ -74,6 +74,8 @@ def test_what_stands_in_the_way_of_speed_is_said(capsys, tmp_path):
         (["export", "/nowhere", "--onnx", "x"], ["/nowhere is neither a run"]),
         (["evaluate", "wolf"], ["'wolf' is no run", "react-restore"]),
         (["evaluate", "sleep", "--episodes", "1"], ["episodes is 1"]),
+        (["evaluate", "sleep", "--order", "reverse"], ["only greedy and greedy-corrected take one"]),
+        (["evaluate", "greedy", "--order", "user"], ["lacks defender"]),
         (["evaluate", "sleep", "--engine", "cyborg"], ["without --cyborg"]),
         (["evaluate", "sleep", "--engine", "cyborg", "--cyborg", "/tmp"], ["/tmp is no clone of cage-challenge"]),
         (["evaluate", "greedy", "--engine", "cyborg", "--cyborg", "/tmp"], ["reads the true state"]),

@@ -44,9 +44,9 @@ def run(args: list[str]) -> int:
     check_target(options.json)
     figures: dict[str, Any] = {"machine": machine.describe()}
     workers = os.cpu_count() or 1
+    scores = stored_scores(options.scores) if options.scores else None
     print(machine.line())
-    if options.scores:
-        scores = stored_scores(options.scores)
+    if scores:
         with waiting(f"searching {options.repeats} times in stored scores"):
             found = gp.replayed_table(scores, options.repeats, options.methods, options.checkpoints, workers)
         spread = np.std([np.mean(s) for s in scores])

@@ -14,10 +14,13 @@ from cavalcade.cli.waiting import COMPILING, waiting
 from cavalcade.config import Cage2Task
 from cavalcade.envs.cage2.cyborg import check_clone
 from cavalcade.envs.cage2.protocol import HORIZONS, LEADERBOARD, REDS, Actor, Cell, total
-from cavalcade.envs.cage2.scripted import BLUES
+from cavalcade.envs.cage2.scripted import BLUES, greedy
 from cavalcade.errors import ConfigError, at_least
 from cavalcade.runs.policy import load_policy
 from cavalcade.runs.scoring import best_policy, cyborg_score, score
+from cavalcade.workflow.orders import CAGE2
+
+_GREEDY = ("greedy", "greedy-corrected")
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,8 @@ class Options:
     """Draw actions by their probabilities instead of taking the likeliest."""
     member: int | None = None
     """Which policy of a run with several; the best of them on games apart from these, if not given."""
+    order: str | None = None
+    """Order of host types for the greedy baselines: a canonical one by name, or with commas."""
     seed: int = 1
     """Seed of the games; they are never those of a training."""
     json: Path | None = None
@@ -88,8 +93,13 @@ def _cells(options: Options, actor: Actor, task: Cage2Task, revision: str) -> It
 
 def _policy(options: Options) -> tuple[Callable[[], Actor], Cage2Task, str]:
     """What to score, what it sees, and its name."""
+    if options.order and options.policy not in _GREEDY:
+        raise ConfigError(f"order is {options.order!r} with {options.policy}; only {' and '.join(_GREEDY)} take one")
     if options.policy in BLUES and not Path(options.policy).exists():
         blue = BLUES[options.policy]
+        if options.order:
+            types = [CAGE2.names[i] for i in CAGE2.parse(options.order)]
+            blue = greedy(types, corrected=options.policy == "greedy-corrected")
         if options.engine == "cyborg" and options.policy not in ("random", "sleep", "react"):
             raise ConfigError(f"{options.policy} reads the true state, which the protocol of CybORG does not show")
 
@@ -97,7 +107,7 @@ def _policy(options: Options) -> tuple[Callable[[], Actor], Cage2Task, str]:
             rng = np.random.default_rng(options.seed)
             return lambda env: blue(env, rng)
 
-        return make, Cage2Task(), options.policy
+        return make, Cage2Task(), options.policy + (f" in the order {options.order}" if options.order else "")
     if not Path(options.policy).exists():
         raise ConfigError(f"{options.policy!r} is no run, no checkpoint and none of {', '.join(BLUES)}")
     saved = load_policy(options.policy)
