@@ -14,9 +14,7 @@ INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint $
 .PHONY: run test lint types tests bench clean
 
 run: $(VENV)/installed
-	$(BIN)/cavalcade verify tests/data/cage2
-	$(BIN)/cavalcade bench sim --seconds 0.3 --no-start
-	$(BIN)/cavalcade play --red meander --blue react --horizon 30
+	$(BIN)/cavalcade search cage2
 
 test: lint types tests
 
@@ -32,6 +30,9 @@ tests: $(VENV)/installed-test
 
 bench: $(VENV)/installed
 	$(BIN)/cavalcade bench sim
+	$(BIN)/cavalcade bench train
+	$(BIN)/cavalcade bench gp
+	$(BIN)/cavalcade bench speedup
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
