@@ -75,6 +75,10 @@ def test_searches_over_seeds(capsys, tmp_path):
     assert "over 2 searches:" in out
     assert re.search(r"seed 0: \S+  confirmed", out)
     assert (tmp_path / "a" / "seed-1" / "summary.json").exists()
+    (tmp_path / "a" / "seed-1" / "summary.json").unlink()
+    status, again, _ = run(capsys, *TINY, "--run", tmp_path / "a", "--seeds", "2", "--confirm", "2", "--rivals", "1")
+    assert status == 0
+    assert again[again.index("over 2") :] == out[out.index("over 2") :]
 
 
 def test_options_of_the_scripts_work_as_written():

@@ -42,7 +42,7 @@ class Options:
     run: Path | None = None
     """Folder of the run; runs/search-TARGET-TIME if not given."""
     seeds: int = 1
-    """Times to repeat the whole search, each in a folder of its own."""
+    """Times to repeat the whole search, each in a folder of its own; given again, the command goes on."""
     threads: int = 0
     """CPU threads; 0 measures how many are worth using."""
     quiet: bool = False
@@ -76,7 +76,10 @@ def run(args: list[str]) -> int:
         return _search(RunDirectory(path, SearchConfig), config, **common)
     for i in range(options.seeds):
         directory = RunDirectory(path / f"seed-{config.seed + i}", SearchConfig)
-        if status := _search(directory, replace(config, seed=config.seed + i), **common):
+        if (directory.path / SUMMARY).exists():
+            continue  # the command was stopped after this one, and given again
+        resume = directory.exists()
+        if status := _search(directory, replace(config, seed=config.seed + i), resume=resume, **common):
             return status
     if not options.quiet:
         print(_over_seeds(path, [config.seed + i for i in range(options.seeds)]))

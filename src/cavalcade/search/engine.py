@@ -34,7 +34,7 @@ from cavalcade.search.searchers import GpSearcher, Observation, Proposal, make_s
 from cavalcade.workflow.orders import Order, kendall
 
 POLICIES = "policies"
-_TOGETHER = 8
+_PER_THREAD = 4  # orders in training together; more only costs memory
 _SEEDS_PER_SEARCH = 1_000_000
 
 
@@ -68,9 +68,8 @@ class Search:
         self.scoring_seconds = float(info.get("scoring_seconds", 0.0))
         self._seconds_before = float(info.get("seconds", 0.0))
         compile_all(config, self.orders, self.threads)
-        slots: list[Any] = info.get("slots") or [None] * min(
-            config.together or _TOGETHER, config.n_workflows, len(self.orders)
-        )
+        self._together = config.together or _PER_THREAD * self.threads
+        slots: list[Any] = info.get("slots") or [None] * min(self._together, config.n_workflows, len(self.orders))
         self.pool = Pool(config, self.orders, len(slots), self.threads)
         if checkpoint:
             self.pool.load(checkpoint.policy, checkpoint.learner, checkpoint.environment, slots)
@@ -182,7 +181,7 @@ class Search:
         if self.pool.busy and len(self.pool.busy) < len(self.pool.slots) and not self._more_may_come():
             self.pool = self.pool.resized(self.pool.busy)
         elif not self.pool.busy and not self.searching and self.queue:
-            self.pool = Pool(self.config, self.orders, min(_TOGETHER, len(self.queue)), self.threads)
+            self.pool = Pool(self.config, self.orders, min(self._together, len(self.queue)), self.threads)
             self._fill()
 
     def _more_may_come(self) -> bool:
@@ -283,7 +282,8 @@ class Search:
         latest = slot.latest
         passed = not c.compliance_threshold or latest.get("compliance", math.nan) >= c.compliance_threshold
         return Result(
-            member=m, stop=why, updates=slot.updates, episodes=slot.updates * per_update, used=self.used, score=score,
+            member=m, stop=why, updates=slot.updates, episodes=slot.updates * per_update,
+            steps=slot.updates * c.ppo.num_envs * c.ppo.update_steps, used=self.used, score=score,
             error=error, heldout=found.mean, tail=tail, task=latest.get("task", math.nan),
             bonus=latest.get("bonus", math.nan), total=latest.get("total", math.nan), compliance=found.compliance,
             chance=found.chance, counted=found.counted, training_compliance=latest.get("compliance", math.nan),
@@ -308,7 +308,7 @@ class Search:
 
 def compile_all(config: SearchConfig, orders: list[Order], threads: int) -> None:
     """Compiles everything a search will need."""
-    env = make_environment(config, _TOGETHER * config.ppo.num_envs, threads=threads)
+    env = make_environment(config, _PER_THREAD * threads * config.ppo.num_envs, threads=threads)
     with update_compiled_aside(env, config.ppo):
         env.reset()
         env.step(np.zeros(env.spec.num_envs, np.int64))

@@ -54,6 +54,7 @@ class Result:
     stop: str  # budget, threshold or plateau
     updates: int
     episodes: int  # played by it
+    steps: int
     used: int  # episodes that the search had used by then
     score: float
     error: float  # standard error of the score

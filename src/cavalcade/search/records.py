@@ -11,7 +11,8 @@ from cavalcade.workflow.orders import Order, Subtasks
 COLUMNS = (
     "number", "purpose", "kind", "order", "seed", "start", "rung", "posterior_mean", "posterior_sd", "ucb", "score",
     "standard_error", "heldout", "tail", "compliance", "chance", "counted", "training_task", "training_bonus",
-    "training_total", "training_compliance", "passed", "stop", "updates", "episodes", "used_episodes", "seconds",
+    "training_total", "training_compliance", "passed", "stop", "updates", "episodes", "steps", "used_episodes",
+    "seconds",
 )  # fmt: skip
 
 
@@ -24,7 +25,7 @@ def csv_row(r: Result, subtasks: Subtasks, orders: Sequence[Order]) -> str:
     parts = [
         str(m.number), m.purpose, m.kind, order, str(m.seed), m.start, str(m.rung),
         *(_number(x) for x in (*numbers, *training)),
-        str(int(r.passed)), r.stop, str(r.updates), str(r.episodes), str(r.used), f"{r.seconds:.2f}",
+        str(int(r.passed)), r.stop, str(r.updates), str(r.episodes), str(r.steps), str(r.used), f"{r.seconds:.2f}",
     ]  # fmt: skip
     return ",".join(parts)
 
