@@ -6,7 +6,7 @@ import typing
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
-from cavalcade.errors import ConfigError, at_least, one_of
+from cavalcade.errors import ConfigError, at_least, one_of, seed_from
 
 T = TypeVar("T")
 
@@ -121,7 +121,9 @@ class TrainConfig:
     """Checkpoints kept."""
 
     def __post_init__(self):
-        for name, least in (("episodes", 1), ("seed", 0), ("policies", 1), ("checkpoint_every", 0), ("keep", 1)):
+        one_of("target", self.target, ("cage2",))
+        seed_from("seed", self.seed)
+        for name, least in (("episodes", 1), ("policies", 1), ("checkpoint_every", 0), ("keep", 1)):
             at_least(name, getattr(self, name), least)
         if not self.updates:
             raise ConfigError(
@@ -179,7 +181,8 @@ class SearchConfig:
     rounds: int = 1
     """With searcher exhaustive or fixed: trainings of each order."""
     total_episodes: int = 200_000
-    """Episodes that the search may use, never exceeded; what confirms its result comes on top."""
+    """Episodes of full length that the search may use, counted by steps and never exceeded; what confirms its result
+    comes on top."""
     max_episodes: int = 100
     """Episodes of each environment for an order."""
     together: int = 0
@@ -217,10 +220,12 @@ class SearchConfig:
     def __post_init__(self):
         for name, least in (
             ("n_workflows", 1), ("rounds", 1), ("total_episodes", 1), ("max_episodes", 1), ("together", 0),
-            ("patience", 0), ("score_episodes", 2), ("confirm", 0), ("rivals", 0), ("seed", 0),
+            ("patience", 0), ("score_episodes", 2), ("confirm", 0), ("rivals", 0),
             ("checkpoint_every", 1), ("keep", 1),
         ):  # fmt: skip
             at_least(name, getattr(self, name), least)
+        seed_from("seed", self.seed, 10**6)  # leaves room for the seeds of its members
+        one_of("target", self.target, ("cage2", "checkpoints"))
         if not 0 <= self.compliance_threshold <= 1:
             raise ConfigError(f"compliance_threshold is {self.compliance_threshold}; it must be from 0 to 1")
         if not 0 <= self.ucb_beta <= 100:
@@ -231,10 +236,17 @@ class SearchConfig:
             raise ConfigError(f"orders are given with searcher {self.searcher}; they need --searcher fixed")
         if self.searcher == "fixed" and not self.orders:
             raise ConfigError("searcher is fixed without orders; name one or more with --orders")
-        if self.total_episodes < self.episodes_per_order:
+        if self.ppo.replay:
+            raise ConfigError(f"replay is {self.ppo.replay}; members of a search come and go, they have none")
+        if self.score == "tail" and self.episodes_per_order < 2:
+            raise ConfigError("score is tail with one episode per order; it takes two, raise --max-episodes")
+        trainings = 2 if self.warm_start == "universal" else 1
+        if self.total_episodes < trainings * self.episodes_per_order:
+            first = " after the universal policy" if trainings == 2 else ""
             raise ConfigError(
-                f"total_episodes is {self.total_episodes}; one order takes {self.episodes_per_order} "
-                f"({self.ppo.num_envs} environments × {self.max_episodes}), give more or lower --max-episodes"
+                f"total_episodes is {self.total_episodes}; one order{first} takes "
+                f"{trainings * self.episodes_per_order} ({self.ppo.num_envs} environments × {self.max_episodes}), "
+                f"give more or lower --max-episodes"
             )
         if self.updates_per_order < 1:
             raise ConfigError(
@@ -251,6 +263,16 @@ class SearchConfig:
     def updates_per_order(self) -> int:
         """Updates of a training."""
         return self.max_episodes * self.task.horizon // self.ppo.update_steps
+
+    @property
+    def steps_per_update(self) -> int:
+        """Environment steps of one member in an update."""
+        return self.ppo.num_envs * self.ppo.update_steps
+
+    @property
+    def steps_per_order(self) -> int:
+        """Environment steps of a training."""
+        return self.updates_per_order * self.steps_per_update
 
 
 def as_dict(config: Any) -> dict[str, Any]:

@@ -32,6 +32,13 @@ class TraceError(CavalcadeError, ValueError):
     """A file is not a recording of episodes that can be replayed."""
 
 
+def seed_from(name: str, value: Any, most: int = 2**31) -> int:
+    """A seed: a whole number from 0 up to a bound."""
+    if at_least(name, value, 0) >= most:
+        raise ConfigError(f"{name} is {value}; it must be below {most}")
+    return int(value)
+
+
 def one_of(name: str, value: Any, allowed: Iterable[Any]) -> int:
     """The position of a value among the allowed ones."""
     allowed = tuple(allowed)

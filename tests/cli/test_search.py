@@ -64,6 +64,7 @@ def test_report_draws_a_search_again(capsys, finished, tmp_path):
 
 
 def test_a_search_is_not_a_training(capsys, finished):
+    assert "its policies see an order" in refused(capsys, "evaluate", finished)
     assert "is the run of a search; go on with: cavalcade search" in refused(capsys, "train", "--resume", finished)
     err = refused(capsys, *SMALL, "--run", finished)
     assert "holds a run already" in err
@@ -79,6 +80,8 @@ def test_searches_over_seeds(capsys, tmp_path):
     status, again, _ = run(capsys, *TINY, "--run", tmp_path / "a", "--seeds", "2", "--confirm", "2", "--rivals", "1")
     assert status == 0
     assert again[again.index("over 2") :] == out[out.index("over 2") :]
+    err = refused(capsys, *TINY, "--run", tmp_path / "a", "--seeds", "2", "--confirm", "1")
+    assert "has other settings: rivals 1 before, 7 now; confirm" in err or "confirm 2 before, 1 now" in err
 
 
 def test_options_of_the_scripts_work_as_written():
@@ -103,6 +106,9 @@ def test_options_of_the_scripts_work_as_written():
         (["search", "cage2", "--alignment-lambda", "-1"], ["alignment_lambda is -1.0"]),
         (["search", "--resume", "/nowhere"], ["/nowhere is no run"]),
         (["bench", "gp", "--repeats", "1"], ["repeats is 1"]),
+        (["bench", "gp", "--checkpoints", "9,3"], ["they must be above 0 and rise"]),
+        (["search", "cage2", "--learner", "fused", "--replay", "2"], ["replay is 2"]),
+        (["search", "checkpoints", "--score", "tail", "--num-envs", "1", "--max-episodes", "1"], ["it takes two"]),
         (["bench", "gp", "--scores", "/nowhere"], ["/nowhere has no finished search"]),
         (["bench", "speedup", "--workers", "0"], ["workers is 0"]),
     ],

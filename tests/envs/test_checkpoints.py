@@ -8,7 +8,7 @@ from cavalcade.errors import ActionError, ConfigError, StateError
 from cavalcade.workflow.compliance import FIGURES
 
 UP, DOWN, LEFT, RIGHT = range(4)
-HIDDEN = "north_east,south_west,north_west,south_east"
+HIDDEN = "north_east>south_west>north_west>south_east"
 WAY = {
     "north_east": [UP, UP, RIGHT, RIGHT],
     "south_west": [LEFT] * 2 + [DOWN] * 4 + [LEFT] * 2,
@@ -22,7 +22,7 @@ def test_the_hidden_order_pays():
     env.reset()
     env.assign(slice(0, 2), order=CHECKPOINTS.parse(HIDDEN), seed=0)
     total, steps = 0.0, 0
-    for place in HIDDEN.split(","):
+    for place in HIDDEN.split(">"):
         for move in WAY[place]:
             buffers = env.step([move, UP])
             total += float(buffers.reward[0])

@@ -37,16 +37,16 @@ def test_a_rollout_replayed_at_once_is_worth_what_it_was():
 
 
 def test_replay_learns():
-    """As well as without, from the same number of fresh samples."""
-    returns = {}
-    for replay in (0, 1):
-        learner = make("torch", torch.float32, 1, 20, "bline", context=False, update_steps=100, replay=replay)
+    """From the same number of fresh samples, no worse than without, within what seeds make of it."""
+    returns = {0: [], 1: []}
+    for replay, found in returns.items():
+        learner = make("torch", torch.float32, 3, 20, "bline", context=False, update_steps=100, replay=replay)
         for u in range(40):
             episodes = learner.collect()
             learner.update(u / 40)
-        returns[replay] = episodes.total.mean()
-    assert returns[1] > -150
-    assert np.isfinite(returns[0])
+        found += [episodes.total[episodes.policy == p].mean() for p in range(3)]
+    assert np.mean(returns[1]) > np.mean(returns[0]) - 4 * np.std(returns[0] + returns[1], ddof=1) / 3**0.5
+    assert np.mean(returns[1]) > -150
 
 
 def test_replay_survives_a_checkpoint():

@@ -77,6 +77,28 @@ def test_a_full_disk_leaves_the_older_ones(tmp_path, monkeypatch):
     load_checkpoint(tmp_path / "00000001")
 
 
+def test_writing_one_again_never_leaves_none(tmp_path, monkeypatch):
+    """Killed between the two renames: the old one is put back."""
+    path = save(tmp_path, 5, value=1.0)
+    real = module.Path.rename
+
+    def dying(self, target):
+        if self.name.startswith(".writing-"):
+            raise KeyboardInterrupt
+        return real(self, target)
+
+    monkeypatch.setattr(module.Path, "rename", dying)
+    with pytest.raises(KeyboardInterrupt):
+        save(tmp_path, 5, value=2.0)
+    monkeypatch.undo()
+    assert checkpoints(tmp_path) == []
+    clear_aside(tmp_path)
+    assert torch.equal(load_checkpoint(path).policy["w"], torch.ones(2, 3))
+    save(tmp_path, 5, value=2.0)
+    assert [p.name for p in tmp_path.iterdir()] == ["00000005"]
+    assert load_checkpoint(path).policy["w"][0, 0] == 2.0
+
+
 def test_what_was_half_written_is_cleared_away(tmp_path):
     shutil.copytree(save(tmp_path, 1), tmp_path / ".writing-00000002")
     assert [path.name for path in checkpoints(tmp_path)] == ["00000001"]

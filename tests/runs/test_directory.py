@@ -24,11 +24,14 @@ def test_a_run_is_never_begun_twice(tmp_path):
     run = RunDirectory(tmp_path)
     run.begin(TrainConfig(seed=3), provenance() | {"threads": 2})
     assert open_run(tmp_path).config() == TrainConfig(seed=3)
-    assert run.meta()["threads"] == 2
+    assert run.threads() == 2
     assert json.loads((tmp_path / "meta.json").read_text())["cores"] == os.cpu_count()
     with pytest.raises(RunError, match="holds a run already; go on with --resume"):
         run.begin(TrainConfig(), {})
     assert open_run(tmp_path).config().seed == 3
+    (tmp_path / "meta.json").write_text("{")
+    with pytest.raises(RunError, match=r"meta.json cannot be read"):
+        run.threads()
 
 
 def test_what_is_no_run(tmp_path):

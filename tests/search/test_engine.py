@@ -18,6 +18,7 @@ from cavalcade.errors import ConfigError, RunError
 from cavalcade.runs.checkpoint import checkpoints
 from cavalcade.runs.directory import RunDirectory, open_run
 from cavalcade.search.engine import Search
+from cavalcade.workflow.orders import kendall
 
 TINY = SearchConfig(
     target="checkpoints",
@@ -77,9 +78,10 @@ def test_everything_asked_for_is_trained_once(whole):
     assert len(by["confirm"]) == 2 * 2
     assert sorted(r["kind"] for r in by["control"]) == sorted(["no alignment", "plain PPO", "shuffled", "unseen"] * 2)
     assert [int(r["number"]) for r in sorted(rows, key=lambda r: int(r["number"]))] == list(range(len(rows)))
-    assert all(int(r["episodes"]) == 40 and r["stop"] == "budget" for r in rows)
+    assert all(float(r["episodes"]) == 40 and r["stop"] == "budget" for r in rows)
     assert len({r["seed"] for r in rows}) == len(rows)
-    assert int(by["search"][-1]["used_episodes"]) == 7 * 40
+    assert float(by["search"][-1]["used_episodes"]) == 7 * 40
+    assert all(int(r["steps"]) == 40 * 20 for r in rows)
 
 
 def test_rewards_are_logged_apart(whole):
@@ -111,20 +113,53 @@ def test_the_budget_is_never_overshot(tmp_path):
 
 @pytest.mark.parametrize("warm_start", ["nearest", "last", "universal"])
 def test_warm_starts(tmp_path, warm_start):
-    found = search(tmp_path / "a", replace(TINY, warm_start=warm_start, n_workflows=8, confirm=0))
+    found = search(tmp_path / "a", replace(TINY, warm_start=warm_start, n_workflows=8, confirm=0, together=1))
     orders = [r.member for r in found.results if r.member.kind == "order"]
     assert len(orders) == 8
-    if warm_start == "universal":
-        assert found.results[0].member.kind == "universal"
-        assert all(m.start == "universal" or m.resume for m in orders)
-        assert found.used == 9 * 40
-    else:
-        assert any(m.start for m in orders)
-    seen = set()
+    done: list = []
     for m in orders:
-        assert not m.resume or m.start == f"order-{m.order}"
-        assert not m.resume or m.order in seen
-        seen.add(m.order)
+        mine = [other for other in done if other.order == m.order]
+        if mine:
+            assert m.resume
+            assert m.start == mine[-1].stored_as
+        elif warm_start == "universal":
+            assert m.start == found.results[0].member.stored_as
+        elif done and warm_start == "last":
+            assert m.start == done[-1].stored_as
+        elif done:
+            least = min(kendall(found.orders[m.order], found.orders[other.order]) for other in done)
+            chosen = next(other for other in done if other.stored_as == m.start)
+            assert kendall(found.orders[m.order], found.orders[chosen.order]) == least
+        done.append(m)
+    assert found.used == (9 if warm_start == "universal" else 8) * 40
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"warm_start": "last", "together": 1}, {"warm_start": "nearest"}, {"searcher": "halving", "n_workflows": 9},
+        {"warm_start": "universal"}, {"searcher": "thompson"}, {"compliance_threshold": 0.3, "gate": True},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_searches_of_every_kind_go_on_exactly(tmp_path, change):
+    config = replace(TINY, total_episodes=2000, max_episodes=3, confirm=0, checkpoint_every=5, **change)
+    search(tmp_path / "whole", config)
+    for stop_at in (7, 9, 13, 14):
+        path = tmp_path / f"run{stop_at}"
+        search(path, config, stop_at=stop_at)
+        search(path, resume=True)
+        assert table(path) == table(tmp_path / "whole"), stop_at
+
+
+def test_a_slot_more_than_there_are_orders_is_not_trained(tmp_path):
+    name = "north_west>south_east>north_east>south_west"
+    run = RunDirectory(tmp_path / "a", SearchConfig)
+    with run.locked():
+        found = Search(run, replace(TINY, searcher="fixed", orders=(name,), confirm=0), threads=1)
+        list(found.advance())
+        assert len(found.pool.slots) == 1
+        found.close()
 
 
 def test_without_warm_start_every_training_is_from_scratch(whole):
@@ -162,7 +197,7 @@ def test_exhaustive_and_fixed(tmp_path):
     )
     counts = [sum(r.member.order == i for r in found.results) for i in range(24)]
     assert counts == [2] * 24
-    names = ("north_west,south_east,north_east,south_west", "south_west>north_east>south_east>north_west")
+    names = ("north_west>south_east>north_east>south_west", "south_west>north_east>south_east>north_west")
     fixed = search(tmp_path / "b", replace(TINY, searcher="fixed", orders=names, confirm=0))
     assert [fixed.orders[r.member.order] for r in fixed.results] == [CHECKPOINTS.parse(name) for name in names]
 
@@ -178,7 +213,7 @@ def test_the_search_finds_the_order_that_pays(tmp_path):
     )  # fmt: skip
     found = search(tmp_path / "a", config, threads=2)
     best = found.orders[found.winner()]
-    assert CHECKPOINTS.text(best).split(",")[0] == "north_east"
+    assert CHECKPOINTS.text(best).split(">")[0] == "north_east"
     by_first = {}
     for r in found.results:
         by_first.setdefault(found.orders[r.member.order][0], []).append(r.heldout)
@@ -204,6 +239,10 @@ def test_bad_settings_leave_nothing_behind(tmp_path, change, words):
     ("change", "words"),
     [
         ({"total_episodes": 39}, "total_episodes is 39; one order takes 40"),
+        ({"total_episodes": 79, "warm_start": "universal"}, "one order after the universal policy takes 80"),
+        ({"ppo": PPOConfig(num_envs=8, update_steps=20, replay=1)}, "replay is 1"),
+        ({"seed": 10**6}, "seed is 1000000; it must be below 1000000"),
+        ({"target": "chess"}, "target is 'chess'"),
         ({"gate": True}, "gate without compliance_threshold"),
         ({"orders": ("x",)}, "they need --searcher fixed"),
         ({"searcher": "fixed"}, "searcher is fixed without orders"),
@@ -241,14 +280,12 @@ def test_kill_in_the_middle(tmp_path):
     again = [*arguments, "--run", str(run)]
     for kills in (1, 2):
         process = subprocess.Popen([*command, *again])
-        known = len(list((run / "policies").glob("*")))
-        while process.poll() is None and len(checkpoints(run / "checkpoints")) < kills:
-            time.sleep(0.005)
-        time.sleep(0.05)
+        while not checkpoints(run / "checkpoints") or int(checkpoints(run / "checkpoints")[-1].name) < 5 * kills:
+            time.sleep(0.002)
         process.send_signal(signal.SIGKILL)
-        process.wait()
+        assert process.wait() == -signal.SIGKILL
+        assert not (run / "summary.json").exists()
         again = ["search", "--resume", str(run), "--quiet"]
-        assert known >= 0
     subprocess.run([*command, *again], check=True)
     assert table(run) == table(tmp_path / "whole")
     assert metrics(run) == metrics(tmp_path / "whole")

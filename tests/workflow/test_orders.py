@@ -25,13 +25,13 @@ def test_all_orders_in_the_order_of_the_scripts():
 @given(ORDERS)
 def test_text_and_back(order):
     assert CAGE2.parse(CAGE2.text(order)) == order
-    assert CAGE2.parse(CAGE2.text(order).replace(",", " > ")) == order
+    assert CAGE2.parse(CAGE2.text(order).replace(">", ", ")) == order
 
 
 def test_canonical_orders_have_names():
     assert len(CAGE2.named) == 6
-    assert CAGE2.text(CAGE2.parse("critical_first")) == "defender,op_server,enterprise,op_host,user"
-    assert CAGE2.name_of(CAGE2.parse("reverse")) == "user,op_host,enterprise,op_server,defender (reverse)"
+    assert CAGE2.text(CAGE2.parse("critical_first")) == "defender>op_server>enterprise>op_host>user"
+    assert CAGE2.name_of(CAGE2.parse("reverse")) == "user>op_host>enterprise>op_server>defender (reverse)"
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from cavalcade.cli.parse import fail
-from cavalcade.errors import ConfigError
 
 BENCHES = {
     "sim": "steps per second of the CAGE-2 simulator",
@@ -26,12 +25,6 @@ def run(args: list[str]) -> int:
     if what not in BENCHES:
         fail(f"cavalcade bench: unknown measurement {what!r}; it must be one of {', '.join(BENCHES)}")
     return importlib.import_module(f"cavalcade.cli.bench_{what}").run(rest)
-
-
-def check_target(path: Path | None) -> None:
-    """Refuses a file for figures that could not be written, before anything is measured."""
-    if path and not path.absolute().parent.is_dir():
-        raise ConfigError(f"json is {path}; there is no folder {path.parent}")
 
 
 def write_figures(path: Path | None, figures: dict[str, Any]) -> None:

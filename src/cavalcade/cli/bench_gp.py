@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavalcade.bench import gp, machine
-from cavalcade.cli.bench import check_target, write_figures
-from cavalcade.cli.parse import parse
+from cavalcade.cli.bench import write_figures
+from cavalcade.cli.parse import check_folder, parse
 from cavalcade.cli.waiting import waiting
-from cavalcade.errors import RunError, at_least
+from cavalcade.errors import ConfigError, RunError, at_least
 from cavalcade.workflow.orders import CAGE2
 
 
@@ -41,7 +41,9 @@ def run(args: list[str]) -> int:
     """Prints a table for each objective."""
     options = parse(Options, args, "bench gp")
     at_least("repeats", options.repeats, 2)
-    check_target(options.json)
+    if list(options.checkpoints) != sorted(set(options.checkpoints)) or min(options.checkpoints, default=0) < 1:
+        raise ConfigError(f"checkpoints are {options.checkpoints}; they must be above 0 and rise")
+    check_folder("json", options.json)
     figures: dict[str, Any] = {"machine": machine.describe()}
     workers = os.cpu_count() or 1
     scores = stored_scores(options.scores) if options.scores else None

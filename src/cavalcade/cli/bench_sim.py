@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from cavalcade.bench import machine, sim
-from cavalcade.cli.bench import check_target, write_figures
-from cavalcade.cli.parse import parse
+from cavalcade.cli.bench import write_figures
+from cavalcade.cli.parse import check_folder, parse
 from cavalcade.cli.waiting import COMPILING, waiting
 from cavalcade.errors import ConfigError, at_least
 
@@ -33,7 +33,7 @@ def run(args: list[str]) -> int:
     if not 0 < options.seconds < 3600:
         raise ConfigError(f"seconds is {options.seconds}; it must be above 0 and below 3600")
     at_least("threads", options.threads, 0)
-    check_target(options.json)
+    check_folder("json", options.json)
     figures: dict[str, Any] = {"machine": machine.describe(), "state_bytes": sim.state_bytes(), "batches": []}
     print(f"CAGE-2 simulator: uniform random Blue, observation ({options.dtype}) and mask written, autoreset on")
     print(machine.line())

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from cavalcade.bench import machine, speedup
-from cavalcade.cli.bench import check_target, write_figures
-from cavalcade.cli.parse import parse
+from cavalcade.cli.bench import write_figures
+from cavalcade.cli.parse import check_folder, parse
 from cavalcade.errors import ConfigError, at_least
 
 
@@ -28,7 +28,7 @@ def run(args: list[str]) -> int:
     if not 0 < options.seconds < 3600:
         raise ConfigError(f"seconds is {options.seconds}; it must be above 0 and below 3600")
     at_least("workers", options.workers, 1)
-    check_target(options.json)
+    check_folder("json", options.json)
     figures: dict[str, Any] = {"machine": machine.describe(), "steps": []}
     print(machine.line())
     print("training steps/s (rollout and K = 4 update) against B_line\n")

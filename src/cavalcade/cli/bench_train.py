@@ -7,8 +7,8 @@ from typing import Any, Literal
 import numpy as np
 
 from cavalcade.bench import machine, train
-from cavalcade.cli.bench import check_target, write_figures
-from cavalcade.cli.parse import parse
+from cavalcade.cli.bench import write_figures
+from cavalcade.cli.parse import check_folder, parse
 from cavalcade.cli.waiting import COMPILING, waiting
 from cavalcade.errors import ConfigError, at_least
 
@@ -38,7 +38,7 @@ def run(args: list[str]) -> int:
     at_least("seeds", options.seeds, 1)
     if not 0 < options.seconds < 3600:
         raise ConfigError(f"seconds is {options.seconds}; it must be above 0 and below 3600")
-    check_target(options.json)
+    check_folder("json", options.json)
     figures: dict[str, Any] = {"machine": machine.describe()}
     print(machine.line())
     measure = {"speed": _speed, "population": _population, "recipes": _recipes, "overhead": _overhead}

@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 import tyro
 
-from cavalcade.cli.parse import parse
+from cavalcade.cli.parse import check_folder, parse
 from cavalcade.cli.waiting import COMPILING, waiting
 from cavalcade.config import Cage2Task
 from cavalcade.envs.cage2.cyborg import check_clone
@@ -59,6 +59,7 @@ def run(args: list[str]) -> int:
     at_least("episodes", options.episodes, 2)
     at_least("seed", options.seed, 0)
     at_least("workers", options.workers, 1)
+    check_folder("json", options.json)
     if options.engine == "cyborg" and options.cyborg is None:
         raise ConfigError("engine is cyborg without --cyborg; name your clone of cage-challenge/cage-challenge-2")
     make_actor, task, name = _policy(options)
@@ -84,7 +85,8 @@ def run(args: list[str]) -> int:
 
 def _cells(options: Options, actor: Actor, task: Cage2Task, revision: str) -> Iterator[Cell]:
     if options.engine == "cavalcade":
-        return score(actor, task, REDS, HORIZONS, options.episodes, seed=options.seed, revision=revision)
+        official = {"revision": revision, "green": False}
+        return score(actor, task, REDS, HORIZONS, options.episodes, seed=options.seed, **official)
     assert options.cyborg is not None
     return cyborg_score(
         actor, task, options.episodes, options.cyborg, options.cyborg_python, workers=options.workers, seed=options.seed
@@ -132,6 +134,7 @@ def _print_cells(revision: str, cells: list[Cell]) -> None:
 
 
 def _print_leaderboard() -> None:
-    print("\nleaderboard of 2022 (revision leaderboard-2022)   total       B30     M30     B50     M50    B100    M100")
+    heads = "".join(f"{cell:>9}" for cell in ("B30", "M30", "B50", "M50", "B100", "M100"))
+    print(f"\nleaderboard of 2022 (revision leaderboard-2022)   total      {heads}")
     for team, method, score_, interval, *cells in LEADERBOARD:
-        print(f"  {f'{team}, {method}':<44}{score_:>9.2f} ± {interval:<5.2f}" + "".join(f"{c:>8.2f}" for c in cells))
+        print(f"  {f'{team}, {method}':<44}{score_:>9.2f} ± {interval:<5.2f}" + "".join(f"{c:>9.2f}" for c in cells))

@@ -7,9 +7,12 @@ import re
 import sys
 import typing
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 import tyro
+
+from cavalcade.errors import ConfigError
 
 T = TypeVar("T")
 
@@ -18,6 +21,12 @@ def fail(message: str) -> NoReturn:
     """Says what is wrong in one line and ends the process."""
     print(message, file=sys.stderr)
     sys.exit(2)
+
+
+def check_folder(name: str, path: Path | None) -> None:
+    """Refuses a file that could not be written, before any work is done."""
+    if path and not path.absolute().parent.is_dir():
+        raise ConfigError(f"{name} is {path}; there is no folder {path.parent}")
 
 
 def parse(options: type[T], args: Sequence[str], verb: str, default: T | None = None) -> T:

@@ -10,7 +10,7 @@ from typing import Literal
 import tyro
 
 from cavalcade.bench import bounds, machine
-from cavalcade.cli.parse import parse
+from cavalcade.cli.parse import check_folder, parse
 from cavalcade.cli.waiting import COMPILING, waiting
 from cavalcade.config import TrainConfig
 from cavalcade.errors import at_least
@@ -40,6 +40,7 @@ def run(args: list[str]) -> int:
     """Measures and prints."""
     options = parse(Options, args, "profile")
     updates = at_least("updates", options.updates, 1)
+    check_folder("cprofile", options.cprofile)
     with waiting(COMPILING):
         threads = at_least("threads", options.threads, 0) or choose_threads()
         use_threads(threads)

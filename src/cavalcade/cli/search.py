@@ -12,7 +12,7 @@ import tyro
 
 from cavalcade.cli.parse import parse
 from cavalcade.cli.waiting import COMPILING, waiting
-from cavalcade.config import SearchConfig, as_dict
+from cavalcade.config import SearchConfig, as_dict, differences
 from cavalcade.errors import RunError, at_least
 from cavalcade.report.search import search_report
 from cavalcade.runs.directory import RunDirectory, open_run, write_whole
@@ -22,6 +22,7 @@ from cavalcade.search.display import SearchDisplay
 from cavalcade.search.domains import TARGETS
 from cavalcade.search.engine import Search
 from cavalcade.search.words import summary
+from cavalcade.statistics import half_interval
 
 SUMMARY = "summary.json"
 # Options and values of the CAGE-2 workflow-search scripts that have another name here.
@@ -76,10 +77,13 @@ def run(args: list[str]) -> int:
         return _search(RunDirectory(path, SearchConfig), config, **common)
     for i in range(options.seeds):
         directory = RunDirectory(path / f"seed-{config.seed + i}", SearchConfig)
+        here = replace(config, seed=config.seed + i)
+        resume = directory.exists()
+        if resume and (changed := differences(directory.config(), here)):
+            raise RunError(f"{directory} has other settings: {'; '.join(changed)}; choose another --run")
         if (directory.path / SUMMARY).exists():
             continue  # the command was stopped after this one, and given again
-        resume = directory.exists()
-        if status := _search(directory, replace(config, seed=config.seed + i), resume=resume, **common):
+        if status := _search(directory, here, resume=resume, **common):
             return status
     if not options.quiet:
         print(_over_seeds(path, [config.seed + i for i in range(options.seeds)]))
@@ -97,7 +101,7 @@ def translate(args: list[str]) -> list[str]:
 
 def _defaults(args: list[str]) -> Options | None:
     """What suits the small gridworld; CAGE-2 has the general defaults."""
-    if not args or args[0] != "checkpoints":
+    if TARGETS[1] not in args:
         return None
     base = SearchConfig()
     small = replace(
@@ -136,9 +140,12 @@ def _search(directory: RunDirectory[SearchConfig], config: SearchConfig, *, quie
 
 def _conclude(search: Search, quiet: bool) -> None:
     """Writes summary and report, and prints what was found."""
-    found = findings(search.subtasks, search.orders, search.results, search.belief(), search.winner())
+    listed = search.config.searcher in ("exhaustive", "fixed", "random")
+    found = findings(search.subtasks, search.orders, search.results, search.belief(), search.winner(), listed)
     facts = {
-        "orders_trained": len({r.member.order for r in search.results if r.member.purpose == "search"}),
+        "orders_trained": len(
+            {r.member.order for r in search.results if r.member.purpose == "search" and r.member.order >= 0}
+        ),
         "trainings": len(search.results),
         "episodes": search.used,
         "steps": search.steps,
@@ -200,6 +207,5 @@ def _over_seeds(path: Path, seeds: list[int]) -> str:
     for name in rows[0]["groups"]:
         means = [float(np.mean(row["groups"][name])) for row in rows if row["groups"].get(name)]
         if len(means) > 1:
-            error = np.std(means, ddof=1) / len(means) ** 0.5
-            lines.append(f"  {name:<14}{np.mean(means):>9.2f} ± {1.96 * error:.2f} (95 %)")
+            lines.append(f"  {name:<14}{np.mean(means):>9.2f} ± {half_interval(means):.2f} (95 %)")
     return "\n".join(lines)

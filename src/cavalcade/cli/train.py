@@ -17,6 +17,7 @@ from cavalcade.runs.directory import RunDirectory, open_run
 from cavalcade.runs.policy import load_policy
 from cavalcade.runs.scoring import score
 from cavalcade.runs.training import Training
+from cavalcade.statistics import half_interval
 
 TARGETS = ("cage2",)
 _HELDOUT = 1000  # episodes
@@ -107,5 +108,4 @@ def _print_heldout(directory: RunDirectory, config: TrainConfig) -> None:
             means.append(cell.mean)
             print(f"  {red:<8} seed {config.seed + p:<4} {cell.mean:8.2f} ± {cell.interval:.2f}")
         if len(means) > 1:
-            spread = 1.96 * np.std(means, ddof=1) / len(means) ** 0.5
-            print(f"  {red:<8} mean of {len(means)} {np.mean(means):8.2f} ± {spread:.2f}")
+            print(f"  {red:<8} mean of {len(means)} {np.mean(means):8.2f} ± {half_interval(means):.2f}")

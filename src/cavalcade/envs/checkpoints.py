@@ -129,7 +129,7 @@ def _step(g, t, c, e, out, hidden, horizon, action):
     over, late = g.visited[e] == _ALL, g.step[e] >= horizon
     out.terminated[e] = over
     out.truncated[e] = late and not over
-    out.reward[e] = reward + compliance.track(t, c, e, open_, attempt, reward, over or late)
+    out.reward[e] = reward + compliance.track(t, c, e, open_, attempt, reward, over, late)
     if over or late:
         compliance.write_figures(t, c, e, out.figures)
         _write(g, t, e, out.final_words, out.final_values)
@@ -148,7 +148,7 @@ class Checkpoints(WorkflowEnvironment):
         seed: of the games, which matter only for shuffled orders; one, or one per equal share of the environments.
         stream: train, evaluate or heldout.
         definition: of compliance.
-        alpha, beta, gamma: of alignment rewards.
+        alpha, beta, gamma, horizon_ends: of alignment rewards.
     """
 
     subtasks = CHECKPOINTS
@@ -157,7 +157,7 @@ class Checkpoints(WorkflowEnvironment):
         self,
         num_envs: int,
         *,
-        hidden: str = "north_east,south_west,north_west,south_east",
+        hidden: str = "north_east>south_west>north_west>south_east",
         horizon: int = 40,
         seed: int | Sequence[int] = 0,
         stream: str = "train",
@@ -165,11 +165,12 @@ class Checkpoints(WorkflowEnvironment):
         alpha: float = 0.1,
         beta: float = 0.2,
         gamma: float = 0.99,
+        horizon_ends: bool = True,
     ):
         self._hidden = np.array(CHECKPOINTS.parse(hidden))
         self.horizon = at_least("horizon", horizon, 1)
         self._stream = np.uint64(one_of("stream", stream, STREAMS))
-        self.settings = Settings(one_of("compliance", definition, DEFINITIONS), alpha, beta, gamma)
+        self.settings = Settings(one_of("compliance", definition, DEFINITIONS), alpha, beta, gamma, int(horizon_ends))
         self._allocate(at_least("num_envs", num_envs, 1))
         seeds = np.atleast_1d(np.asarray(seed, np.uint64))
         if num_envs % seeds.size:

@@ -61,5 +61,5 @@ def vtrace(
 def normalise(advantage: Tensor) -> Tensor:
     """Each policy's advantages to mean 0 and deviation 1, (P, …)."""
     flat = advantage.flatten(1)
-    spread = flat.std(dim=1, keepdim=True) + 1e-8
+    spread = (flat.std(dim=1, keepdim=True) if flat.shape[1] > 1 else torch.zeros_like(flat)) + 1e-8
     return ((flat - flat.mean(dim=1, keepdim=True)) / spread).view_as(advantage)

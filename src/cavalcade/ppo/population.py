@@ -122,11 +122,10 @@ def observation_scaling(state: LearnerState, normalise: bool) -> tuple[np.ndarra
 def scaling_from(
     count: np.ndarray, mean: np.ndarray, square: np.ndarray, *, normalise: bool
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The same from running moments; until there are any, observations stay as they are."""
-    if not normalise or not (count > 0).all():
-        return np.zeros(mean.shape), np.ones(mean.shape)
-    deviation = np.sqrt(square / count[:, None] + 1e-8)
-    return mean.copy(), 1 / np.maximum(deviation, 1e-3)
+    """The same from running moments; until a policy has any, its observations stay as they are."""
+    known = (count > 0)[:, None] & normalise
+    deviation = np.sqrt(square / np.maximum(count, 1)[:, None] + 1e-8)
+    return np.where(known, mean, 0.0), np.where(known, 1 / np.maximum(deviation, 1e-3), 1.0)
 
 
 def merge_moments(count: Tensor, mean: Tensor, square: Tensor, n: np.ndarray, m: np.ndarray, s: np.ndarray) -> None:

@@ -133,26 +133,27 @@ class TorchLearner(Learner):
         active = torch.ones(self.policies, dtype=torch.bool)
         limit_kl = torch.as_tensor(self.hyper.target_kl, dtype=self.dtype)
         rate, grad_clip = (torch.as_tensor(x, dtype=self.dtype) for x in (rates, self.hyper.grad_clip))
-        sums, steps = {}, 0
+        sums, steps = {}, torch.zeros(self.policies, dtype=self.dtype)
         for epoch in range(c.epochs):
             if c.minibatches > 1:
                 shuffle(self.shuffle_keys, s.updates, epoch, order)
             for start in range(0, size * c.minibatches, size):
                 batch = take(whole, torch.from_numpy(order[:, start : start + size])) if c.minibatches > 1 else whole
                 grad, metrics = gradient(self._forward, s.weights, batch, self._coefficients, c.accumulate)
+                metrics = {name: torch.where(active, value, 0) for name, value in metrics.items()}
+                steps += active
                 active = active & ~((limit_kl > 0) & (metrics["kl"] > 1.5 * limit_kl))
                 metrics["grad_norm"] = adam_step(
                     s.weights, grad, s.first_moment, s.second_moment, s.adam_steps, rate, grad_clip, active
                 )
                 sums = {name: sums.get(name, 0) + value for name, value in metrics.items()}
-                steps += 1
                 if not bool(active.any()):
                     break
             if not bool(active.any()):
                 break
         self._finish()
         self.timer.lap("update")
-        found = {name: np.asarray(value.numpy(), np.float64) / steps for name, value in sums.items()}
+        found = {name: np.asarray((value / steps).numpy(), np.float64) for name, value in sums.items()}
         return found | {"learning_rate": rates}
 
     def _scaled_reward(self, r: Rollout) -> Tensor:

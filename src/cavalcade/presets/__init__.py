@@ -23,7 +23,10 @@ def recipe(name: str) -> Any:
     if "/" not in name and shipped.is_file():
         text = shipped.read_text()
     elif path.is_file():
-        text = path.read_text()
+        try:
+            text = path.read_text()
+        except (OSError, UnicodeDecodeError):
+            raise ConfigError(f"recipe {name} is not YAML: it is no text") from None
     else:
         raise ConfigError(f"recipe is {name!r}; it must be a YAML file or one of {', '.join(recipe_names())}")
     try:

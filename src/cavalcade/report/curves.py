@@ -32,6 +32,8 @@ def read_curve(path: Path) -> Curve:
         raise RunError(f"{file} cannot be read ({type(error).__name__})") from None
     if not rows:
         raise RunError(f"{run.path} has no updates yet")
+    if all(x is None for row in rows for x in row["return"]):
+        raise RunError(f"{run.path}: no episode has ended yet; train on before you draw it")
     policies = len(rows[0]["return"])
     returns = np.array([[np.nan if x is None else x for x in row["return"]] for row in rows], np.float64)
     episodes = np.array([row["episodes"] for row in rows]) / policies

@@ -112,7 +112,7 @@ def course_figure(rows: list[dict[str, str]]) -> Figure:
 
 def precedence_figure(summary: dict[str, Any]) -> Figure:
     """The effect of each precedence as a heat map."""
-    names = summary["winner"].split(",")
+    names = summary["winner"].split(">")
     names = sorted({e["a"] for e in summary["effects"]} | {e["b"] for e in summary["effects"]}, key=names.index)
     effect, deviation = np.zeros((len(names),) * 2), np.zeros((len(names),) * 2)
     for e in summary["effects"]:
@@ -151,10 +151,10 @@ def compliance_figure(rows: list[dict[str, str]]) -> Figure:
 
 def _short_names(summary: dict[str, Any]) -> dict[str, str]:
     """The shortest beginnings that tell subtasks apart."""
-    names = summary["winner"].split(",")
+    names = summary["winner"].split(">")
     length = next(n for n in range(1, 99) if len({name[:n] for name in names}) == len(names))
     return {name: name[:length].upper() for name in names}
 
 
 def _short(order: str, names: dict[str, str]) -> str:
-    return " ".join(names[name] for name in order.split(","))
+    return " ".join(names[name] for name in order.split(">"))

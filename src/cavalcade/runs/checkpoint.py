@@ -30,7 +30,7 @@ FORMAT = 1
 POLICY, OPTIMIZER, ENVIRONMENT, STATE = "policy.safetensors", "optimizer.safetensors", "state.npz", "state.json"
 _HASHED = (POLICY, OPTIMIZER, ENVIRONMENT)
 _NEEDED = ("sha256", "config", "network", "update", "logs")
-_ASIDE = ".writing-"
+_ASIDE, _OLD = ".writing-", ".old-"
 
 
 @dataclass(frozen=True)
@@ -65,9 +65,11 @@ def save_checkpoint(
         (aside / STATE).write_text(json.dumps({"format": FORMAT, "sha256": hashes, **info}, indent=1))
         for path in (*(aside / name for name in (*_HASHED, STATE)), aside):
             _to_disk(path)
-        shutil.rmtree(target, ignore_errors=True)
+        if target.exists():
+            target.rename(folder / f"{_OLD}{target.name}")  # until the new one stands
         aside.rename(target)
         _to_disk(folder)
+        shutil.rmtree(folder / f"{_OLD}{target.name}", ignore_errors=True)
     except (OSError, SafetensorError) as error:
         shutil.rmtree(aside, ignore_errors=True)
         raise RunError(
@@ -86,10 +88,16 @@ def checkpoints(folder: Path) -> list[Path]:
 
 
 def clear_aside(folder: Path) -> None:
-    """Removes what a killed process may have left half written."""
+    """Removes what a killed process may have left half written; puts back what it was about to replace."""
     if folder.is_dir():
         for path in folder.glob(f"{_ASIDE}*"):
             shutil.rmtree(path, ignore_errors=True)
+        for path in folder.glob(f"{_OLD}*"):
+            target = folder / path.name.removeprefix(_OLD)
+            if target.exists():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.rename(target)
 
 
 def load_checkpoint(path: Path) -> Checkpoint:

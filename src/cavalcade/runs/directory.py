@@ -74,9 +74,12 @@ class RunDirectory(Generic[C]):
         """The configuration of the run."""
         return from_dict(self.kind, read_yaml(self.config_file))
 
-    def meta(self) -> dict[str, Any]:
-        """What the run was made with."""
-        return json.loads((self.path / META).read_text())
+    def threads(self) -> int:
+        """How many threads the run was begun with."""
+        try:
+            return int(json.loads((self.path / META).read_text())["threads"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise RunError(f"{self.path / META} cannot be read ({type(error).__name__}); restore it") from None
 
     def latest(self) -> Checkpoint | None:
         """The newest checkpoint, if there is one; what a killed process left half written is cleared away."""
@@ -90,7 +93,8 @@ def open_run(path: Path, kind: type[C] = TrainConfig) -> RunDirectory[C]:
     run = RunDirectory(path, kind)
     if not run.exists():
         raise RunError(f"{path} is no run: it has no {CONFIG}")
-    is_search = (path / SEARCH).exists()
+    plain = read_yaml(run.config_file)
+    is_search = isinstance(plain, dict) and "searcher" in plain
     if is_search != (kind is SearchConfig):
         verb = "search" if is_search else "train"
         raise RunError(f"{path} is the run of a {verb}; go on with: cavalcade {verb} --resume {path}")

@@ -53,6 +53,8 @@ def load_policy(path: str | Path) -> SavedPolicy:
     elif not (path / STATE).exists():
         raise RunError(f"{path} is neither a run (no {CONFIG}) nor a checkpoint (no {STATE})")
     checkpoint = load_checkpoint(path)
+    if "slots" in checkpoint.info:
+        raise RunError(f"{path} is of a search; its policies see an order, their scores are in its search.csv")
     config = from_dict(TrainConfig, checkpoint.info["config"])
     network = checkpoint.info["network"]
     spec = MlpSpec(network["inputs"], network["actions"], tuple(network["hidden"]), network["context"])

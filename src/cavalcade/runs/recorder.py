@@ -106,7 +106,7 @@ class TrainingRecorder:
             ended.total.tolist(),
             ended.length.tolist(),
         )
-        row = f"{update},%d,%d,%s,%.4g,%d"
+        row = f"{update},%d,%d,%s,%.7g,%d"
         self._episodes.write([row % values for values in zip(*columns, strict=True)])
 
     def _log_metrics(self, learner: Learner, ended: Ended, metrics: dict[str, NDArray]) -> None:

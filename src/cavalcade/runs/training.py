@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
+import torch
 
 from cavalcade.config import TrainConfig, as_dict, differences, from_dict
 from cavalcade.envs.cage2 import Cage2
@@ -15,7 +16,8 @@ from cavalcade.errors import RunError
 from cavalcade.jit import all_threads
 from cavalcade.ppo.make import make_learner
 from cavalcade.ppo.precompile import small_learner, update_compiled_aside
-from cavalcade.ppo.threads import choose_threads, use_threads
+from cavalcade.ppo.threads import choose_threads, choose_torch_threads, use_threads
+from cavalcade.ppo.torch_learner import TorchLearner
 from cavalcade.ppo.trainer import train
 from cavalcade.runs.checkpoint import Checkpoint
 from cavalcade.runs.directory import RunDirectory, provenance
@@ -90,20 +92,22 @@ class Training:
         checkpoint = run.latest() if resume else None
         if checkpoint:
             check_unchanged(run, config, checkpoint)
-        known = threads or (int(run.meta()["threads"]) if resume else 0)
+        known = threads or (run.threads() if resume else 0)
         compile_all(config)
         threads = known or choose_threads()
         use_threads(threads)
         self.env = environment_for(config, threads)
         self.learner, self.notes = make_learner(self.env, config.ppo, config.seeds)
+        if isinstance(self.learner, TorchLearner):
+            torch.set_num_threads(known or choose_torch_threads())
         self.env.reset()
         if checkpoint:
             self.learner.load_tensors(checkpoint.policy, checkpoint.learner)
             self.env.load_state(checkpoint.environment)
-        if not resume:
-            run.begin(config, provenance() | {"threads": threads, "learner": self.learner.name})
         self._checkpoint = checkpoint
         self._writers = [make_writer(name, run.path, as_dict(config)) for name in writers]
+        if not resume:
+            run.begin(config, provenance() | {"threads": threads, "learner": self.learner.name})
 
     def train(self) -> Outcome:
         """Trains until the budget is spent or a signal comes; either way a checkpoint of that moment is left."""

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from cavalcade.search.members import CONFIRM, CONTROL, ORDER, SEARCH, Result
+from cavalcade.statistics import half_interval
 from cavalcade.workflow.orders import Order, Subtasks, precedences
 
 _LEVEL = 0.05
@@ -27,7 +28,7 @@ class Ranked(NamedTuple):
     score: float  # mean of its scores in the search, not a number if it was not trained
     compliance: float
     confirmed: float  # mean of trainings from scratch on other games, not a number if there were none
-    error: float  # standard error of that
+    interval: float  # half the width of the 95 % interval of that
 
 
 class Explained(NamedTuple):
@@ -104,9 +105,9 @@ def effects(subtasks: Subtasks, orders: Sequence[Order], mean: NDArray, covarian
 
 
 def findings(
-    subtasks: Subtasks, orders: Sequence[Order], results: Sequence[Result], belief: Any, winner: int
+    subtasks: Subtasks, orders: Sequence[Order], results: Sequence[Result], belief: Any, winner: int, listed: bool
 ) -> Findings:
-    """What the results of a search say."""
+    """What the results of a search say; listed: its orders did not depend on scores, so repeats of it count too."""
     searched = [r for r in results if r.member.purpose == SEARCH and r.member.kind == ORDER]
     confirmed = [r for r in results if r.member.purpose == CONFIRM]
     ranking = []
@@ -116,7 +117,6 @@ def findings(
         if not mine and not again:
             continue
         compliance = [r.compliance for r in mine if not math.isnan(r.compliance)]
-        error = float(np.std(again, ddof=1) / len(again) ** 0.5) if len(again) > 1 else math.nan
         ranking.append(
             Ranked(
                 order=int(i),
@@ -126,40 +126,29 @@ def findings(
                 score=_mean([r.score for r in mine]),
                 compliance=_mean(compliance),
                 confirmed=_mean(again),
-                error=error,
+                interval=half_interval(again),
             )
         )
     groups: dict[str, list[float]] = {"winner": [r.heldout for r in confirmed if r.member.order == winner]}
     for r in results:
         if r.member.purpose == CONTROL:
             groups.setdefault(r.member.kind, []).append(r.heldout)
-    explained = explained_by_order(results)
+    explained = explained_by_order(results, (SEARCH, CONFIRM) if listed else (CONFIRM,))
     return Findings(
         ranking, explained, effects(subtasks, orders, belief.mean, belief.covariance), groups, winner, answer(explained)
     )
 
 
-def explained_by_order(results: Sequence[Result]) -> Explained | None:
-    """What the order explains, from repeated trainings from scratch: the confirmations, else those of the search."""
-    for purpose in (CONFIRM, SEARCH):
+def explained_by_order(results: Sequence[Result], purposes: Sequence[str]) -> Explained | None:
+    """What the order explains, from repeated trainings from scratch; of the purposes, the one with most orders."""
+    found = []
+    for purpose in purposes:
         by_order: dict[int, list[float]] = {}
         for r in results:
             if r.member.purpose == purpose and r.member.kind == ORDER and not r.member.start:
                 by_order.setdefault(r.member.order, []).append(r.heldout)
-        found = explain(list(by_order.values()))
-        repeated = sum(len(g) >= 2 for g in by_order.values())
-        more = purpose == CONFIRM and _repeats(results, SEARCH) > repeated
-        if found and not more:
-            return found
-    return None
-
-
-def _repeats(results: Sequence[Result], purpose: str) -> int:
-    counts: dict[int, int] = {}
-    for r in results:
-        if r.member.purpose == purpose and r.member.kind == ORDER and not r.member.start:
-            counts[r.member.order] = counts.get(r.member.order, 0) + 1
-    return sum(n >= 2 for n in counts.values())
+        found.append(explain(list(by_order.values())))
+    return max((e for e in found if e), key=lambda e: e.orders, default=None)
 
 
 def answer(e: Explained | None) -> str:

@@ -35,6 +35,7 @@ def make_environment(
     options: dict[str, Any] = {
         "definition": workflow.compliance, "alpha": workflow.alpha, "beta": workflow.beta,
         "gamma": config.ppo.gamma, "stream": stream, "seed": seed, "horizon": task.horizon,
+        "horizon_ends": config.ppo.horizon_ends,
     }  # fmt: skip
     if config.target == "checkpoints":
         return Checkpoints(num_envs, **options)

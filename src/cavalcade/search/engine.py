@@ -13,6 +13,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -53,13 +54,11 @@ class Search:
         checkpoint = run.latest() if resume else None
         if checkpoint:
             _check_unchanged(run, config, checkpoint.info["config"])
-        self.threads = threads or (int(run.meta()["threads"]) if resume else 0) or choose_threads()
+        self.threads = threads or (run.threads() if resume else 0) or choose_threads()
         use_threads(self.threads)
-        if not resume:
-            run.begin(config, provenance() | {"threads": self.threads})
         info: dict[str, Any] = checkpoint.info if checkpoint else {}
         self.results = [_result(plain) for plain in info.get("results", [])]
-        self.used = int(info.get("used", 0))  # episodes of the search, of members that are done or in training
+        self.used_steps = int(info.get("used_steps", 0))  # of the search, by members that are done or in training
         self.made = int(info.get("made", 0))  # proposals
         self.members = int(info.get("members", 0))
         self.queue = [Member(**plain) for plain in info.get("queue", [])]  # to be trained after the search
@@ -67,13 +66,16 @@ class Search:
         self.updates, self.steps = int(info.get("update", 0)), int(info.get("steps", 0))
         self.scoring_seconds = float(info.get("scoring_seconds", 0.0))
         self._seconds_before = float(info.get("seconds", 0.0))
+        self._saved = self.updates if checkpoint else -1
         compile_all(config, self.orders, self.threads)
         self._together = config.together or _PER_THREAD * self.threads
-        slots: list[Any] = info.get("slots") or [None] * min(self._together, config.n_workflows, len(self.orders))
+        slots: list[Any] = info.get("slots") or [None]
         self.pool = Pool(config, self.orders, len(slots), self.threads)
         if checkpoint:
             self.pool.load(checkpoint.policy, checkpoint.learner, checkpoint.environment, slots)
         self.scorer = Scorer(config, self.orders, self.threads)
+        if not resume:
+            run.begin(config, provenance() | {"threads": self.threads})
         offsets = info.get("logs", {})
         self._table = Log(run.path / SEARCH, ",".join(COLUMNS), offset=offsets.get(SEARCH))
         self._metrics = Log(run.path / METRICS, offset=offsets.get(METRICS))
@@ -86,6 +88,11 @@ class Search:
         return self._seconds_before + time.monotonic() - self._start
 
     @property
+    def used(self) -> float:
+        """Episodes of full length that the search has used."""
+        return self.used_steps / self.config.task.horizon
+
+    @property
     def done(self) -> bool:
         """Whether nothing is left to do."""
         return not self.searching and not self.queue and not self.pool.busy
@@ -95,7 +102,7 @@ class Search:
         self._fill()
         if not self.pool.busy:
             return
-        before = len(self.pool.busy) * self.config.ppo.num_envs * self.config.ppo.update_steps
+        before = len(self.pool.busy) * self.config.steps_per_update
         self.pool.update()
         self.updates += 1
         self.steps += before
@@ -110,7 +117,10 @@ class Search:
             self.checkpoint()
 
     def checkpoint(self) -> None:
-        """Writes a checkpoint of this moment."""
+        """Writes a checkpoint of this moment, unless there is one."""
+        if self._saved == self.updates:
+            return
+        self._saved = self.updates
         policy, rest, games, info = self.pool.save()
         info |= {
             "config": as_dict(self.config),
@@ -118,7 +128,7 @@ class Search:
             "update": self.updates,
             "steps": self.steps,
             "results": [asdict(result) for result in self.results],
-            "used": self.used,
+            "used_steps": self.used_steps,
             "made": self.made,
             "members": self.members,
             "queue": [asdict(member) for member in self.queue],
@@ -171,21 +181,13 @@ class Search:
         return self.config.warm_start != "none" or self.config.searcher == "halving"
 
     def _fill(self) -> None:
-        """Gives free slots something to do; when nothing is left for them, the population gets smaller."""
-        for i, slot in enumerate(self.pool.slots):
-            if slot is None:
-                member = self._next()
-                if member is None:
-                    break
-                self.pool.start(i, member, self._stored(member.start))
-        if self.pool.busy and len(self.pool.busy) < len(self.pool.slots) and not self._more_may_come():
-            self.pool = self.pool.resized(self.pool.busy)
-        elif not self.pool.busy and not self.searching and self.queue:
-            self.pool = Pool(self.config, self.orders, min(self._together, len(self.queue)), self.threads)
-            self._fill()
-
-    def _more_may_come(self) -> bool:
-        return self.searching or bool(self.queue)
+        """Gives up to q slots something to do; the population is as large as that takes."""
+        while len(self.pool.busy) < self._together and (member := self._next()):
+            if None not in self.pool.slots:
+                self.pool = self.pool.resized(self.pool.busy, self._together)
+            self.pool.start(self.pool.slots.index(None), member, self._stored(member.start))
+        if 0 < len(self.pool.busy) < len(self.pool.slots):
+            self.pool = self.pool.resized(self.pool.busy, len(self.pool.busy))
 
     def _next(self) -> Member | None:
         """The next member to train, if there is one now."""
@@ -201,8 +203,9 @@ class Search:
     def _propose(self) -> Member | None:
         c = self.config
         if c.warm_start == "universal" and self.members == 0:
+            self.used_steps += c.steps_per_order
             return self._member(SEARCHING, UNIVERSAL, -1, c.updates_per_order)
-        if c.warm_start == "universal" and not self._stored(UNIVERSAL):
+        if c.warm_start == "universal" and not any(r.member.kind == UNIVERSAL for r in self.results):
             return None
         listed = c.searcher in ("exhaustive", "fixed")
         if not listed and self.made >= c.n_workflows:
@@ -213,21 +216,17 @@ class Search:
         if proposal is None:
             return None
         factor = 3**proposal.rung - (3 ** (proposal.rung - 1) if proposal.rung else 0)
-        episodes = factor * c.episodes_per_order
-        if self.used + episodes > c.total_episodes:
+        steps = factor * c.steps_per_order
+        if self.used_steps + steps > c.total_episodes * c.task.horizon:
             return None
-        self.used += episodes
+        self.used_steps += steps
         self.made += 1
-        own = f"order-{proposal.order}"
-        goes_on = (
-            c.warm_start != "none" or proposal.rung > 0
-        )  # else every training is from scratch, on a seed of its own
-        again = goes_on and self._stored(own) is not None
-        start = own if again else self._warm_start(proposal.order)
+        own = self._newest(proposal.order) if self._resumed else ""  # else every training is from scratch
+        start = own or self._warm_start(proposal.order)
         beliefs = {"mean": proposal.mean, "deviation": proposal.deviation, "bound": proposal.bound}
         updates = factor * c.updates_per_order
         return self._member(
-            SEARCHING, ORDER, proposal.order, updates, start=start, resume=again, rung=proposal.rung, **beliefs
+            SEARCHING, ORDER, proposal.order, updates, start=start, resume=bool(own), rung=proposal.rung, **beliefs
         )
 
     def _warm_start(self, order: int) -> str:
@@ -235,18 +234,21 @@ class Search:
         trained = [r.member.order for r in self.results if r.member.purpose == SEARCHING and r.member.kind == ORDER]
         kind = self.config.warm_start
         if kind == "universal":
-            return UNIVERSAL
+            return next(r.member.stored_as for r in self.results if r.member.kind == UNIVERSAL)
         if kind == "none" or not trained:
             return ""
         if kind == "last":
-            return f"order-{trained[-1]}"
-        return f"order-{min(trained, key=lambda other: kendall(self.orders[order], self.orders[other]))}"
+            return self._newest(trained[-1])
+        return self._newest(min(trained, key=lambda other: kendall(self.orders[order], self.orders[other])))
+
+    def _newest(self, order: int) -> str:
+        """The stored policy of an order's latest training in the search, if there was one."""
+        mine = [r.member for r in self.results if r.member.purpose == SEARCHING and r.member.order == order]
+        return mine[-1].stored_as if mine else ""
 
     def _member(self, purpose: str, kind: str, order: int, updates: int, **more: Any) -> Member:
         number = self.members
         self.members += 1
-        if kind == UNIVERSAL:
-            self.used += self.config.episodes_per_order
         return Member(number, purpose, kind, order, _SEEDS_PER_SEARCH * self.config.seed + number, updates, **more)
 
     def _plan(self) -> list[Member]:
@@ -275,15 +277,15 @@ class Search:
         self.scoring_seconds += time.monotonic() - start
         self._store(m.stored_as, policy)
         c, unused = self.config, m.updates - slot.updates
-        per_update = c.ppo.num_envs * c.ppo.update_steps // c.task.horizon
+        steps = slot.updates * c.steps_per_update
         if m.purpose == SEARCHING:
-            self.used -= unused * per_update
+            self.used_steps -= unused * c.steps_per_update
         score, error = (tail, tail_error) if c.score == "tail" else (found.mean, found.error)
         latest = slot.latest
         passed = not c.compliance_threshold or latest.get("compliance", math.nan) >= c.compliance_threshold
         return Result(
-            member=m, stop=why, updates=slot.updates, episodes=slot.updates * per_update,
-            steps=slot.updates * c.ppo.num_envs * c.ppo.update_steps, used=self.used, score=score,
+            member=m, stop=why, updates=slot.updates, episodes=steps / c.task.horizon,
+            steps=steps, used=self.used, score=score,
             error=error, heldout=found.mean, tail=tail, task=latest.get("task", math.nan),
             bonus=latest.get("bonus", math.nan), total=latest.get("total", math.nan), compliance=found.compliance,
             chance=found.chance, counted=found.counted, training_compliance=latest.get("compliance", math.nan),
@@ -297,13 +299,18 @@ class Search:
             folder.mkdir(exist_ok=True)
             save_file(policy, aside)
             aside.replace(folder / f"{name}.safetensors")
-        except OSError as error:
-            raise RunError(f"{folder} cannot be written: {error.strerror}; make room and resume") from None
+        except (OSError, SafetensorError) as error:
+            raise RunError(f"{folder} cannot be written: {error}; make room and resume") from None
 
     def _stored(self, name: str) -> dict[str, Tensor] | None:
+        """A policy that was kept, by name."""
+        if not name:
+            return None
         path = self.run.path / POLICIES / f"{name}.safetensors"
-        done = any(r.member.stored_as == name for r in self.results)  # not one from after the checkpoint
-        return load_file(path) if name and done and path.exists() else None
+        try:
+            return load_file(path)
+        except (OSError, SafetensorError) as error:
+            raise RunError(f"{path} cannot be read ({type(error).__name__}); restore it, or search anew") from None
 
 
 def compile_all(config: SearchConfig, orders: list[Order], threads: int) -> None:

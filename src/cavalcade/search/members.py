@@ -40,10 +40,8 @@ class Member:
 
     @property
     def stored_as(self) -> str:
-        """The name under which its policy is kept."""
-        if self.kind == UNIVERSAL:
-            return UNIVERSAL
-        return f"order-{self.order}" if self.purpose == SEARCH else f"member-{self.number}"
+        """The name under which its policy is kept; no other member ever has it."""
+        return f"member-{self.number}"
 
 
 @dataclass(frozen=True)
@@ -53,9 +51,9 @@ class Result:
     member: Member
     stop: str  # budget, threshold or plateau
     updates: int
-    episodes: int  # played by it
+    episodes: float  # of full length, that it played
     steps: int
-    used: int  # episodes that the search had used by then
+    used: float  # episodes that the search had used by then
     score: float
     error: float  # standard error of the score
     heldout: float  # greedy, fresh games

@@ -12,7 +12,6 @@ from torch import Tensor
 from cavalcade.config import SearchConfig
 from cavalcade.policy.mlp import MlpSpec
 from cavalcade.ppo.keys import environment_keys, policy_keys
-from cavalcade.ppo.learner import Learner
 from cavalcade.ppo.make import make_learner
 from cavalcade.ppo.player import Player
 from cavalcade.ppo.population import LearnerState, observation_scaling
@@ -143,17 +142,24 @@ class Pool:
         kept = self.tail[i][~np.isnan(self.tail[i])]
         return (float(kept.mean()), float(kept.std(ddof=1) / len(kept) ** 0.5)) if len(kept) > 1 else (np.nan, np.nan)
 
-    def resized(self, keep: Sequence[int]) -> "Pool":
-        """A pool of fewer slots that goes on with these."""
-        n = self.config.ppo.num_envs
-        other = object.__new__(Pool)
-        other.config, other.orders, other._threads = self.config, self.orders, self._threads
-        rows = np.concatenate([np.arange(i * n, (i + 1) * n) for i in keep])
-        other.env = self.env.clone(rows)
-        other.learner, other.notes = make_learner(other.env, self.config.ppo, list(range(len(keep))))
-        _copy_rows(self.learner, other.learner, list(keep), rows)
-        other.slots = [self.slots[i] for i in keep]
-        other.tail = self.tail[list(keep)].copy()
+    def resized(self, keep: Sequence[int], slots: int) -> "Pool":
+        """A pool of another number of slots that goes on with these."""
+        n, keep = self.config.ppo.num_envs, list(keep)
+        other = Pool(self.config, self.orders, slots, self._threads)
+        rows = np.array([row for i in keep for row in range(i * n, (i + 1) * n)], np.int64)
+        if keep:
+            other.env.load_state(self.env.save_state(rows), np.arange(len(rows)))
+        for name, theirs in self.learner.state.tensors().items():
+            mine = getattr(other.learner.state, name)
+            if name == "counters":
+                mine.copy_(theirs)
+            else:
+                mine[: len(keep)] = theirs[keep]
+        other.learner.action_keys[: len(rows)] = self.learner.action_keys[rows]
+        other.learner.shuffle_keys[: len(keep)] = self.learner.shuffle_keys[keep]
+        other.learner.restore()
+        other.slots[: len(keep)] = [self.slots[i] for i in keep]
+        other.tail[: len(keep)] = self.tail[keep]
         return other
 
     def save(self) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, NDArray], dict[str, Any]]:
@@ -199,12 +205,3 @@ def _means(episodes: Ended, here: NDArray[np.bool_]) -> dict[str, float]:
         "total": float(episodes.total[here].mean()),
         "compliance": float(defined.mean()) if len(defined) else float("nan"),
     }
-
-
-def _copy_rows(one: Learner, other: Learner, slots: list[int], environments: NDArray) -> None:
-    for name, mine in other.state.tensors().items():
-        theirs = getattr(one.state, name)
-        mine.copy_(theirs if name == "counters" else theirs[slots])
-    other.action_keys[:] = one.action_keys[environments]
-    other.shuffle_keys[:] = one.shuffle_keys[slots]
-    other.restore()

@@ -17,15 +17,16 @@ COLUMNS = (
 
 
 def csv_row(r: Result, subtasks: Subtasks, orders: Sequence[Order]) -> str:
-    """A decision and what came of it; the order with > between its subtasks."""
+    """A decision and what came of it."""
     m = r.member
-    order = subtasks.text(orders[m.order]).replace(",", ">") if m.order >= 0 else "any"
+    order = subtasks.text(orders[m.order]) if m.order >= 0 else "any"
     numbers = (m.mean, m.deviation, m.bound, r.score, r.error, r.heldout, r.tail, r.compliance, r.chance, r.counted)
     training = (r.task, r.bonus, r.total, r.training_compliance)
+    done = (str(r.updates), f"{r.episodes:g}", str(r.steps), f"{r.used:.10g}", f"{r.seconds:.2f}")
     parts = [
         str(m.number), m.purpose, m.kind, order, str(m.seed), m.start, str(m.rung),
         *(_number(x) for x in (*numbers, *training)),
-        str(int(r.passed)), r.stop, str(r.updates), str(r.episodes), str(r.steps), str(r.used), f"{r.seconds:.2f}",
+        str(int(r.passed)), r.stop, *done,
     ]  # fmt: skip
     return ",".join(parts)
 

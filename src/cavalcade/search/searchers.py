@@ -106,6 +106,18 @@ class ListSearcher:
 
 
 @dataclass(frozen=True)
+class RandomSearcher:
+    """All orders in a random order, then in another one, and so on."""
+
+    count: int
+    seed: int = 0
+
+    def propose(self, observed: Sequence[Observation], pending: Sequence[Proposal], made: int) -> Proposal | None:
+        """The next of the random order."""
+        return Proposal(random_sequence(self.count, self.seed, 1 + made // self.count)[made])
+
+
+@dataclass(frozen=True)
 class HalvingSearcher:
     """Asynchronous successive halving (Li et al. 2020): the best third of a rung gets three times the budget."""
 
@@ -113,6 +125,7 @@ class HalvingSearcher:
     seed: int = 0
     factor: int = 3
     rungs: int = 4
+    excluded: frozenset[int] = frozenset()
 
     def propose(self, observed: Sequence[Observation], pending: Sequence[Proposal], made: int) -> Proposal | None:
         """Promotes an order if one deserves it, else begins a new one."""
@@ -120,9 +133,10 @@ class HalvingSearcher:
         for rung in range(self.rungs - 2, -1, -1):
             here = sorted((o for o in observed if o.rung == rung), key=lambda o: -o.score)
             for one in here[: len(here) // self.factor]:
-                if (one.order, rung + 1) not in began:
+                if (one.order, rung + 1) not in began and one.order not in self.excluded:
                     return Proposal(one.order, rung=rung + 1)
-        fresh = [i for i in random_sequence(self.count, self.seed) if (i, 0) not in began]
+        left = (i for i in random_sequence(self.count, self.seed) if i not in self.excluded)
+        fresh = [i for i in left if (i, 0) not in began]
         return Proposal(fresh[0]) if fresh else None
 
 
@@ -155,9 +169,9 @@ def make_searcher(
     if name in ("gp-ucb", "thompson"):
         return GpSearcher(orders, kernel, beta, name == "thompson", seed, excluded, resumed)
     if name == "halving":
-        return HalvingSearcher(len(orders), seed)
+        return HalvingSearcher(len(orders), seed, excluded=excluded)
     if name == "random":
-        return ListSearcher(random_sequence(len(orders), seed, max(rounds, 1_000_000 // len(orders) // 1000)))
+        return RandomSearcher(len(orders), seed)
     if name == "exhaustive":
         return ListSearcher(list(range(len(orders))) * rounds)
     if not given:

@@ -3,9 +3,9 @@
 import math
 
 import numpy as np
-from scipy import stats
 
 from cavalcade.search.analysis import Findings
+from cavalcade.statistics import half_interval
 from cavalcade.workflow.orders import Order, Subtasks
 
 _SHOWN = 10
@@ -18,7 +18,7 @@ def summary(found: Findings, subtasks: Subtasks, orders: list[Order]) -> str:
     for r in shown:
         place = found.ranking.index(r) + 1
         scores = f"{r.score:.2f} ({r.trainings})" if r.trainings else ""
-        confirmed = "" if math.isnan(r.confirmed) else f"{r.confirmed:.2f} ± {_half(r.error):.2f}"
+        confirmed = "" if math.isnan(r.confirmed) else f"{r.confirmed:.2f} ± {r.interval:.2f}"
         compliance = "" if math.isnan(r.compliance) else f"{r.compliance:.2f}"
         lines.append(
             f"{place:>3} {r.mean:>9.2f} ± {1.96 * r.deviation:<6.2f}{scores:>12}{compliance:>9}{confirmed:>18}  "
@@ -34,17 +34,6 @@ def summary(found: Findings, subtasks: Subtasks, orders: list[Order]) -> str:
         for name, scores in found.groups.items():
             if scores:
                 each = " ".join(f"{x:.2f}" for x in scores)
-                lines.append(f"  {name:<14}{np.mean(scores):>9.2f} ± {_interval(scores):<6.2f}  {each}")
+                lines.append(f"  {name:<14}{np.mean(scores):>9.2f} ± {half_interval(scores):<6.2f}  {each}")
     lines += ["", f"winner: {subtasks.name_of(orders[found.winner])}", found.answer]
     return "\n".join(lines)
-
-
-def _interval(scores: list[float]) -> float:
-    """Half the width of a 95 % interval of the mean, by the t distribution."""
-    if len(scores) < 2:
-        return math.nan
-    return float(stats.t.ppf(0.975, len(scores) - 1) * np.std(scores, ddof=1) / len(scores) ** 0.5)
-
-
-def _half(error: float) -> float:
-    return 1.96 * error

@@ -13,7 +13,8 @@ definitions:
 
 Alignment rewards pay for compliance c, with a weight λ: `delta` λ × change of the running c; `final` λ × c at the end;
 `alpha-beta` +α for an attempt that keeps the order and −β for one that does not; `potential` γΦ' − Φ with Φ = λ c and
-Φ = 0 at the end (Ng et al. 1999), which leaves the best policy as it is; `none`.
+Φ = 0 at the end of the game (Ng et al. 1999), which leaves the best policy as it is; `none`. Running out of time is
+such an end only for a learner that treats it as one; where it bootstraps, what would have come includes the potential.
 """
 
 from typing import NamedTuple
@@ -40,6 +41,7 @@ class Settings(NamedTuple):
     alpha: float
     beta: float
     gamma: float
+    horizon_ends: int  # running out of time is the end of the game for the learner: no potential is left then
 
 
 class Track(NamedTuple):
@@ -101,7 +103,7 @@ def begin(t, e, key):
 
 @rule
 def first_open(t, e, open_):
-    """The open subtask that comes first in the order; the last subtask if none is open."""
+    """The open subtask that comes first in the order; subtask 0 if none is open."""
     best = 0
     for i in range(t.rank.shape[1]):
         closed_best = not (open_ >> best & 1)
@@ -125,8 +127,8 @@ def _potential(t, e):
 
 
 @rule
-def track(t, c, e, open_, attempt, reward, ended):
-    """Counts a step: what was open before it, what it attempted, the reward of the task; returns the bonus."""
+def track(t, c, e, open_, attempt, reward, over, late):
+    """Counts a step: what was open before it, what it attempted, the task's reward, its end; returns the bonus."""
     before = _potential(t, e)
     bonus = 0.0
     if attempt != NOTHING:
@@ -145,9 +147,10 @@ def track(t, c, e, open_, attempt, reward, ended):
     if t.alignment[e] == DELTA:
         bonus = after - before
     elif t.alignment[e] == FINAL:
-        bonus = after if ended else 0.0
+        bonus = after if over or late else 0.0
     elif t.alignment[e] == POTENTIAL:
-        bonus = (0.0 if ended else c.gamma * after) - before
+        nothing_left = over or (late and c.horizon_ends)
+        bonus = (0.0 if nothing_left else c.gamma * after) - before
     t.task[e] += reward
     t.bonus[e] += bonus
     return bonus

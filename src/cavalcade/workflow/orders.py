@@ -35,7 +35,7 @@ class Subtasks:
     def parse(self, text: str) -> Order:
         """An order from its name, or from subtasks with commas or > between them."""
         if text in self.named:
-            return self.parse(",".join(self.named[text]))
+            return self.parse(">".join(self.named[text]))
         parts = [part.strip() for part in text.replace(">", ",").split(",")]
         for part in parts:
             if part not in self.names:
@@ -48,13 +48,13 @@ class Subtasks:
         return tuple(self.names.index(part) for part in parts)
 
     def text(self, order: Sequence[int]) -> str:
-        """An order in words."""
-        return ",".join(self.names[i] for i in order)
+        """An order in words, as `parse` takes it."""
+        return ">".join(self.names[i] for i in order)
 
     def name_of(self, order: Sequence[int]) -> str:
         """An order in words, with its name if it has one."""
         words = self.text(order)
-        return next((f"{words} ({name})" for name, parts in self.named.items() if ",".join(parts) == words), words)
+        return next((f"{words} ({name})" for name, parts in self.named.items() if ">".join(parts) == words), words)
 
     def pairs(self) -> list[tuple[int, int]]:
         """All pairs of subtasks (a, b) with a before b in the list of names."""

@@ -8,6 +8,7 @@ that gets the same actions: decoys depend on Blue alone.
 import json
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +62,7 @@ class CyborgBatch(Cage2):
         for process in self._processes:
             process.kill()
             process.wait()
-            for pipe in (process.stdin, process.stdout):
+            for pipe in (process.stdin, process.stdout, process.stderr):
                 if pipe:
                     pipe.close()
 
@@ -72,12 +73,13 @@ class CyborgBatch(Cage2):
 
 def _start(checkout: Path, python: Path | None) -> subprocess.Popen:
     command = [str(python or sys.executable), "-W", "ignore", str(_WORKER), str(checkout.absolute())]
+    said = tempfile.TemporaryFile("w+")  # noqa: SIM115 — CybORG prints a lot; a pipe that nobody reads would fill up
     try:
-        process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said, text=True)
     except OSError as error:
+        said.close()
         raise ConfigError(f"cyborg_python is {python}; it cannot be started: {error.strerror}") from None
+    process.stderr = said
     _receive(process)
     return process
 
@@ -96,6 +98,7 @@ def _receive(process: subprocess.Popen) -> dict[str, Any]:
     line = process.stdout.readline()
     if not line:
         assert process.stderr is not None
+        process.stderr.seek(0)
         said = process.stderr.read().strip().splitlines()
         reason = said[-1] if said else "no message"
         raise RunError(

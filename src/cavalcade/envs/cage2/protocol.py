@@ -53,10 +53,12 @@ def nine_cells(
     horizons: Iterable[int] = HORIZONS,
     **options: Any,
 ) -> Iterator[Cell]:
-    """Plays the protocol on games that no training has seen; options as for `Cage2`."""
+    """Plays the protocol on games that no training has seen, other games in each cell; options as for `Cage2`."""
     for horizon in horizons:
         for red in reds:
-            env = Cage2(episodes, red=red, revision=revision, horizon=horizon, stream="heldout", seed=seed, **options)
+            first = (HORIZONS.index(horizon) if horizon in HORIZONS else 0) * episodes
+            common = {"revision": revision, "horizon": horizon, "seed": seed, "first_index": first}
+            env = Cage2(episodes, red=red, stream="heldout", **common, **options)
             yield cell(horizon, red, episode_returns(actor, env))
 
 

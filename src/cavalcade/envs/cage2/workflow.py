@@ -63,7 +63,7 @@ def advance(s, p, e, action, out, t, c, figures):
     open_, attempt = open_types(s, e, c.definition), attempted_type(action)
     game.advance(s, p, e, action, out)
     ended = out.truncated[e]
-    out.reward[e] += compliance.track(t, c, e, open_, attempt, out.reward[e], ended)
+    out.reward[e] += compliance.track(t, c, e, open_, attempt, out.reward[e], False, ended)
     if ended:
         compliance.write_figures(t, c, e, figures)
         write_order(t, e, out.final_words, out.final_values)
@@ -113,6 +113,7 @@ class WorkflowCage2(Cage2, WorkflowEnvironment):
         alpha: reward for keeping the order, with alignment alpha-beta.
         beta: cost of breaking it.
         gamma: discount of alignment potential.
+        horizon_ends: whether the learner treats running out of time as the end of the game.
         **options: of `Cage2`.
     """
 
@@ -126,9 +127,10 @@ class WorkflowCage2(Cage2, WorkflowEnvironment):
         alpha: float = 0.1,
         beta: float = 0.2,
         gamma: float = 0.99,
+        horizon_ends: bool = True,
         **options: Any,
     ):
-        self.settings = Settings(one_of("compliance", definition, DEFINITIONS), alpha, beta, gamma)
+        self.settings = Settings(one_of("compliance", definition, DEFINITIONS), alpha, beta, gamma, int(horizon_ends))
         super().__init__(num_envs, **options)
 
     def assign(

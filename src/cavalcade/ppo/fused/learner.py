@@ -121,16 +121,16 @@ class FusedLearner(Learner):
         self.timer.lap("advantage")
         self._reduction.begin()
         rates, active = self.rates(progress), np.ones(self.policies, np.bool_)
-        sums, steps = np.zeros((self.policies, len(METRICS) + 1)), 0
+        sums, steps = np.zeros((self.policies, len(METRICS) + 1)), np.zeros((self.policies, 1))
         for epoch in range(c.epochs):
             if c.minibatches > 1:
                 shuffle(self.shuffle_keys, self.state.updates, epoch, self._order)
             for start in range(0, samples, samples // c.minibatches):
                 metrics = self._minibatch_gradient(start, samples // c.minibatches, active)
+                steps[active] += 1
                 active &= ~((self.hyper.target_kl > 0) & (metrics[:, _KL] > 1.5 * self.hyper.target_kl))
                 self._step(rates, active)
                 sums += np.column_stack([metrics, self._norms])
-                steps += 1
                 if not active.any():
                     break
             if not active.any():

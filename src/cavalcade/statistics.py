@@ -1,0 +1,16 @@
+"""Intervals of means, for everything that is reported."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+
+def half_interval(values: Sequence[float] | NDArray) -> float:
+    """Half the width of the 95 % interval of a mean, by the t distribution; not a number for fewer than two values."""
+    n = len(values)
+    if n < 2:
+        return math.nan
+    return float(stats.t.ppf(0.975, n - 1) * np.std(values, ddof=1) / math.sqrt(n))
