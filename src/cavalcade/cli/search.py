@@ -160,7 +160,7 @@ def _conclude(search: Search, quiet: bool) -> None:
         return
     print("\n" + summary(found, search.subtasks, search.orders))
     print(
-        f"\n{facts['orders_trained']} orders in {facts['trainings']} trainings, {search.used:,} episodes of search, "
+        f"\n{facts['orders_trained']} orders in {facts['trainings']} trainings, {search.used:,.0f} episodes of search, "
         f"{search.steps:,} steps in {search.seconds:.1f} s: {facts['steps_per_second']:,.0f} steps/s; "
         f"scoring took {facts['scoring_share']:.1%}\nreport {search.run.path / 'report.html'}"
     )

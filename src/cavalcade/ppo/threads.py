@@ -38,6 +38,45 @@ def choose_torch_threads() -> int:
     return fastest(lambda: torch.autograd.grad((x @ w).tanh().sum(), w), torch.set_num_threads, all_threads())
 
 
+class Watch:
+    """Sees to it that threads help: when a neighbour takes a core, two threads can be ten times slower than one.
+
+    Told the seconds of each round of equal work. Rounds that take much longer than they did make it try one thread, and
+    keep it if that is faster; from time to time it tries all again. Results do not depend on threads.
+    """
+
+    _SLOW, _ROUNDS, _PATIENCE = 2.5, 3, 5.0  # times slower, rounds in a row, seconds until all are tried again
+
+    def __init__(self, set_threads: Callable[[int], None] = numba.set_num_threads):
+        self._set, self._most = set_threads, numba.get_num_threads()
+        self.threads = self._most
+        self._best, self._slow, self._kept, self._limit = float("inf"), 0, 0.0, float("inf")
+
+    def lap(self, seconds: float) -> None:
+        """A round took so long."""
+        if self._most == 1:
+            return
+        if self.threads == self._most:
+            self._best = min(self._best, seconds)
+            self._slow = self._slow + 1 if seconds > min(self._SLOW * self._best, self._limit) else 0
+            if self._slow >= self._ROUNDS:
+                self._change(1, limit=seconds)
+            elif not self._slow:
+                self._limit = float("inf")
+            return
+        self._kept += seconds
+        if seconds > self._limit:  # the work itself has become slower: one thread is no better
+            self._best = self._limit
+            self._change(self._most, limit=float("inf"))
+        elif self._kept > self._PATIENCE:
+            self._change(self._most, limit=seconds)
+
+    def _change(self, threads: int, limit: float) -> None:
+        """Goes on with so many threads; what took longer than the limit was better before."""
+        self._set(threads)
+        self.threads, self._slow, self._kept, self._limit = threads, 0, 0.0, limit
+
+
 def fastest(task: Callable[[], object], set_threads: Callable[[int], None], most: int) -> int:
     """Doubles the threads as long as a task gets clearly faster."""
     best, chosen, count = float("inf"), 1, 1

@@ -1,5 +1,6 @@
 """The training loop: collect, update, record, until the budget is spent or somebody asks to stop."""
 
+import time
 from typing import Protocol
 
 import numpy as np
@@ -8,6 +9,7 @@ from numpy.typing import NDArray
 from cavalcade.errors import TrainingError
 from cavalcade.ppo.learner import Learner
 from cavalcade.ppo.rollout import Ended
+from cavalcade.ppo.threads import Watch
 
 
 class Recorder(Protocol):
@@ -22,9 +24,12 @@ class Recorder(Protocol):
 
 def train(learner: Learner, updates: int, recorder: Recorder) -> None:
     """Trains up to a number of updates; a resumed learner goes on from where it is."""
+    watch = Watch()
     while learner.state.updates < updates and not recorder.stopping:
+        start = time.perf_counter()
         episodes = learner.collect()
         metrics = learner.update(learner.state.updates / updates)
+        watch.lap(time.perf_counter() - start)
         check_finite(learner, metrics)
         recorder.record(learner, episodes, metrics)
 

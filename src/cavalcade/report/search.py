@@ -24,7 +24,7 @@ def search_report(path: Path) -> str:
         paragraph(summary["answer"]),
         paragraph(
             f"Winner: {summary['winner']}. {summary['orders_trained']} orders, {summary['trainings']} trainings, "
-            f"{summary['episodes']:,} episodes of search, {summary['seconds']:.0f} s."
+            f"{summary['episodes']:,.0f} episodes of search, {summary['seconds']:.0f} s."
         ),
         heading("Ranking"),
         picture(ranking_figure(summary, names)),

@@ -21,7 +21,7 @@ def line(search: Search, r: Result) -> str:
     kind = "" if m.kind == "order" else f"{m.kind}: "
     believed = "" if math.isnan(m.mean) else f"  believed {m.mean:.1f} ± {m.deviation:.1f}"
     compliance = "undefined" if math.isnan(r.compliance) else f"{r.compliance:.2f} (chance {r.chance:.2f})"
-    used = f"{r.used:,}/{c.total_episodes:,} episodes"
+    used = f"{r.used:,.0f}/{c.total_episodes:,} episodes"
     return (
         f"{search.seconds:6.1f} s  {m.purpose:<8}{r.score:>8.2f} ± {r.error:<5.2f} compliance {compliance:<20}"
         f"{kind}{what}{believed}  {used}"
@@ -70,5 +70,5 @@ class SearchDisplay:
                 table.add_row(f"{what} {'' if m.kind == 'order' else m.kind}", f"{slot.updates}/{m.updates}", *figures)
         rate = s.steps / max(s.seconds, 1e-9)
         left = s.config.total_episodes - s.used
-        table.add_row(f"{rate:,.0f} steps/s, {s.seconds:.0f} s", "", f"{left:,} episodes left", "", "")
+        table.add_row(f"{rate:,.0f} steps/s, {s.seconds:.0f} s", "", f"{left:,.0f} episodes left", "", "")
         return table

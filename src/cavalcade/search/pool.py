@@ -1,5 +1,6 @@
 """A population in which members come and go: a slot that is done gets its next member at the next update."""
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -16,6 +17,7 @@ from cavalcade.ppo.make import make_learner
 from cavalcade.ppo.player import Player
 from cavalcade.ppo.population import LearnerState, observation_scaling
 from cavalcade.ppo.rollout import Ended
+from cavalcade.ppo.threads import Watch, use_threads
 from cavalcade.ppo.trainer import check_finite
 from cavalcade.search.domains import make_environment
 from cavalcade.search.members import Member
@@ -55,6 +57,8 @@ class Pool:
         self.env.reset()
         self.slots: list[Slot | None] = [None] * slots
         self.tail = np.full((slots, n, TAIL), np.nan)
+        use_threads(threads)
+        self._watch = Watch()
 
     @property
     def spec(self) -> MlpSpec:
@@ -93,8 +97,10 @@ class Pool:
     def update(self) -> None:
         """One update of all members."""
         progress = np.array([slot.updates / slot.member.updates if slot else 1.0 for slot in self.slots])
+        start = time.perf_counter()
         episodes = self.learner.collect()
         metrics = self.learner.update(progress)
+        self._watch.lap(time.perf_counter() - start)
         check_finite(self.learner, metrics)
         self._remember(episodes)
         for i in self.busy:
