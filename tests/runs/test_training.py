@@ -157,6 +157,7 @@ def test_a_signal_ends_the_run_cleanly(tmp_path, number):
     arguments = [sys.executable, "-m", "cavalcade", *LONG[:-1], "--run", str(run)]
     process = subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True)
     while not checkpoints(run / "checkpoints"):
+        assert process.poll() is None
         time.sleep(0.002)
     process.send_signal(number)
     out, _ = process.communicate()

@@ -281,6 +281,7 @@ def test_kill_in_the_middle(tmp_path):
     for kills in (1, 2):
         process = subprocess.Popen([*command, *again])
         while not checkpoints(run / "checkpoints") or int(checkpoints(run / "checkpoints")[-1].name) < 5 * kills:
+            assert process.poll() is None
             time.sleep(0.002)
         process.send_signal(signal.SIGKILL)
         assert process.wait() == -signal.SIGKILL
