@@ -104,7 +104,7 @@ def test_kill_at_random_moments(tmp_path):
         if process.poll() is None:
             process.kill()
             kills += 1
-        process.wait()
+        assert process.wait() in (0, -signal.SIGKILL)
         arguments = ["train", "--resume", str(run), "--quiet"]
         if _finished(run):
             break
