@@ -100,6 +100,12 @@ class Cage2Task:
     def __post_init__(self):
         at_least("horizon", self.horizon, 1)
 
+    @property
+    def shown(self) -> dict[str, Any]:
+        """Options of the game that decide what a policy sees."""
+        options = {"revision": self.revision, "variant": self.variant, "green": self.green, "extras": self.extras}
+        return options | {"dtype": "float32" if "time" in self.extras else "uint8"}
+
 
 @dataclass(frozen=True)
 class TrainConfig:
@@ -226,6 +232,8 @@ class SearchConfig:
             at_least(name, getattr(self, name), least)
         seed_from("seed", self.seed, 10**6)  # leaves room for the seeds of its members
         one_of("target", self.target, ("cage2", "checkpoints"))
+        if self.target != "cage2" and (given := differences(Cage2Task(horizon=self.task.horizon), self.task)):
+            raise ConfigError(f"{given[0].split()[0]} is given with {self.target}; only cage2 has it")
         if not 0 <= self.compliance_threshold <= 1:
             raise ConfigError(f"compliance_threshold is {self.compliance_threshold}; it must be from 0 to 1")
         if not 0 <= self.ucb_beta <= 100:

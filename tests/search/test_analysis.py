@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from cavalcade.envs.cage2.orders import CAGE2
 from cavalcade.search.analysis import answer, effects, explain
 from cavalcade.search.gp import posterior
-from cavalcade.workflow.orders import CAGE2, precedences
+from cavalcade.workflow.orders import precedences
 
 
 def test_the_f_test_is_that_of_scipy():

@@ -5,9 +5,10 @@ import pytest
 import torch
 
 from cavalcade.bench.gp import heuristic_choice, simple_regrets, synthetic
+from cavalcade.envs.cage2.orders import CAGE2
 from cavalcade.search import gp
 from cavalcade.search.gp import MallowsKernel, posterior
-from cavalcade.workflow.orders import CAGE2, kendall, precedences
+from cavalcade.workflow.orders import kendall, precedences
 
 ORDERS = CAGE2.orders()
 SIGNS = precedences(ORDERS)
@@ -45,7 +46,7 @@ def test_the_posterior_is_the_closed_form(monkeypatch):
     assert (found.length, found.amplitude, found.noise) == pytest.approx((4.0, 1.5 * spread, 0.2 * spread))
 
 
-@pytest.mark.parametrize("kernel", gp.KERNELS)
+@pytest.mark.parametrize("kernel", ["mallows", "precedences"])
 def test_it_learns_what_orders_are_worth(kernel):
     rng = np.random.default_rng(1)
     truth = SIGNS @ rng.standard_normal(10)

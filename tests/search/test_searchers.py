@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 
+from cavalcade.envs.cage2.orders import CAGE2
 from cavalcade.errors import ConfigError
 from cavalcade.search.searchers import (
     SEARCHERS,
@@ -17,7 +18,7 @@ from cavalcade.search.searchers import (
     make_searcher,
     random_sequence,
 )
-from cavalcade.workflow.orders import CAGE2, kendall
+from cavalcade.workflow.orders import kendall
 
 ORDERS = CAGE2.orders()
 

@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 
 from cavalcade.envs.cage2.env import Cage2
+from cavalcade.envs.cage2.orders import CAGE2
 from cavalcade.envs.cage2.scenario import ENT0, OP_SERVER, TYPE_HOSTS, TYPE_OF, USER0, USER1
 from cavalcade.envs.cage2.state import host_bits
 from cavalcade.envs.cage2.workflow import WorkflowCage2
 from cavalcade.errors import ConfigError, StateError
 from cavalcade.workflow.compliance import FIGURES
-from cavalcade.workflow.orders import CAGE2, one_hot
+from cavalcade.workflow.orders import one_hot
 
 REMOVE, RESTORE = 15, 132
 TASK, BONUS, COMPLIANCE, CHANCE, COUNTED, ATTEMPTS = range(len(FIGURES))

@@ -13,8 +13,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from cavalcade.envs.cage2.orders import CAGE2
 from cavalcade.search.searchers import GpSearcher, Observation, random_sequence
-from cavalcade.workflow.orders import CAGE2, precedences
+from cavalcade.workflow.orders import precedences
 
 METHODS = ("gp-ucb", "thompson", "random", "heuristic")
 OBJECTIVES = ("pairwise", "mallows")

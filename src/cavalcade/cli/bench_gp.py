@@ -13,8 +13,8 @@ from cavalcade.bench import gp, machine
 from cavalcade.cli.bench import write_figures
 from cavalcade.cli.parse import check_folder, parse
 from cavalcade.cli.waiting import waiting
+from cavalcade.envs.cage2.orders import CAGE2
 from cavalcade.errors import ConfigError, RunError, at_least
-from cavalcade.workflow.orders import CAGE2
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ from typing import Any, Literal
 
 from cavalcade.bench import machine, sim
 from cavalcade.cli.bench import write_figures
-from cavalcade.cli.parse import check_folder, parse
+from cavalcade.cli.parse import check_folder, check_seconds, parse
 from cavalcade.cli.waiting import COMPILING, waiting
-from cavalcade.errors import ConfigError, at_least
+from cavalcade.errors import at_least
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,7 @@ class Options:
 def run(args: list[str]) -> int:
     """Prints the table row by row and writes the figures."""
     options = parse(Options, args, "bench sim")
-    if not 0 < options.seconds < 3600:
-        raise ConfigError(f"seconds is {options.seconds}; it must be above 0 and below 3600")
+    check_seconds(options.seconds)
     at_least("threads", options.threads, 0)
     check_folder("json", options.json)
     figures: dict[str, Any] = {"machine": machine.describe(), "state_bytes": sim.state_bytes(), "batches": []}

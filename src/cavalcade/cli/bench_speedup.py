@@ -6,8 +6,8 @@ from typing import Any
 
 from cavalcade.bench import machine, speedup
 from cavalcade.cli.bench import write_figures
-from cavalcade.cli.parse import check_folder, parse
-from cavalcade.errors import ConfigError, at_least
+from cavalcade.cli.parse import check_folder, check_seconds, parse
+from cavalcade.errors import at_least
 
 
 @dataclass(frozen=True)
@@ -25,8 +25,7 @@ class Options:
 def run(args: list[str]) -> int:
     """Prints row by row."""
     options = parse(Options, args, "bench speedup")
-    if not 0 < options.seconds < 3600:
-        raise ConfigError(f"seconds is {options.seconds}; it must be above 0 and below 3600")
+    check_seconds(options.seconds)
     at_least("workers", options.workers, 1)
     check_folder("json", options.json)
     figures: dict[str, Any] = {"machine": machine.describe(), "steps": []}

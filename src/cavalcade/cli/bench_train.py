@@ -8,9 +8,9 @@ import numpy as np
 
 from cavalcade.bench import machine, train
 from cavalcade.cli.bench import write_figures
-from cavalcade.cli.parse import check_folder, parse
+from cavalcade.cli.parse import check_folder, check_seconds, parse
 from cavalcade.cli.waiting import COMPILING, waiting
-from cavalcade.errors import ConfigError, at_least
+from cavalcade.errors import at_least
 
 _PARTS = ("speed", "population", "recipes", "overhead")
 
@@ -36,8 +36,7 @@ def run(args: list[str]) -> int:
     """Prints each part as soon as it is measured."""
     options = parse(Options, args, "bench train")
     at_least("seeds", options.seeds, 1)
-    if not 0 < options.seconds < 3600:
-        raise ConfigError(f"seconds is {options.seconds}; it must be above 0 and below 3600")
+    check_seconds(options.seconds)
     check_folder("json", options.json)
     figures: dict[str, Any] = {"machine": machine.describe()}
     print(machine.line())

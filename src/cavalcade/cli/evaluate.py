@@ -13,12 +13,12 @@ from cavalcade.cli.parse import check_folder, parse
 from cavalcade.cli.waiting import COMPILING, waiting
 from cavalcade.config import Cage2Task
 from cavalcade.envs.cage2.cyborg import check_clone
+from cavalcade.envs.cage2.orders import CAGE2
 from cavalcade.envs.cage2.protocol import HORIZONS, LEADERBOARD, REDS, Actor, Cell, total
 from cavalcade.envs.cage2.scripted import BLUES, greedy
 from cavalcade.errors import ConfigError, at_least
 from cavalcade.runs.policy import load_policy
 from cavalcade.runs.scoring import best_policy, cyborg_score, score
-from cavalcade.workflow.orders import CAGE2
 
 _GREEDY = ("greedy", "greedy-corrected")
 

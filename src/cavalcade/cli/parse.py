@@ -29,6 +29,12 @@ def check_folder(name: str, path: Path | None) -> None:
         raise ConfigError(f"{name} is {path}; there is no folder {path.parent}")
 
 
+def check_seconds(seconds: float) -> None:
+    """Refuses to measure for no time, or for longer than anyone waits."""
+    if not 0 < seconds < 3600:
+        raise ConfigError(f"seconds is {seconds}; it must be above 0 and below 3600")
+
+
 def parse(options: type[T], args: Sequence[str], verb: str, default: T | None = None) -> T:
     """Options of a verb from its arguments; nested settings need no prefix."""
     said = io.StringIO()

@@ -22,7 +22,7 @@ from cavalcade.jit import kernel, rule
 from cavalcade.rng import STREAMS, environment_key, step_key
 from cavalcade.workflow import compliance
 from cavalcade.workflow.compliance import DEFINITIONS, FIGURES, NOTHING, Settings
-from cavalcade.workflow.orders import Order, Subtasks
+from cavalcade.workflow.orders import Subtasks
 from cavalcade.workflow.tracking import WorkflowEnvironment
 
 SIZE = 5
@@ -197,19 +197,7 @@ class Checkpoints(WorkflowEnvironment):
         self.packed = Packed(words[0], words[1], np.zeros((num_envs, 1), np.int64))
         self.spec = EnvSpec("checkpoints", num_envs, Box(0, 1, (_VALUES,), np.uint8), Discrete(len(_MOVES)))
 
-    def assign(
-        self,
-        environments: slice,
-        *,
-        order: Order | None,
-        seed: int,
-        shown: bool = True,
-        alignment: str = "none",
-        weight: float = 0.0,
-    ) -> None:
-        """Gives environments an order, or a new random one in each episode, and begins the first episode of a seed."""
-        rows = self._everywhere[environments]
-        self._set_orders(rows, order, shown, alignment, weight)
+    def _begin_first(self, rows: NDArray[np.int64], seed: int) -> None:
         keys = np.empty(len(rows), np.uint64)
         _derive_keys(self._stream, np.full(len(rows), seed, np.uint64), np.arange(len(rows), dtype=np.uint64), keys)
         self._game.key[rows] = keys

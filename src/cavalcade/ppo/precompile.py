@@ -101,6 +101,17 @@ def update_compiled_aside(env: Environment, config: PPOConfig) -> Iterator[None]
         process.wait()
 
 
+def compiled_learner(env: Environment, config: PPOConfig, seeds: list[int]) -> Learner:
+    """Compiles what learning in a batch needs: steps of all of it, then a rollout and an update of a small one."""
+    with update_compiled_aside(env, config):
+        env.reset()
+        env.step(np.zeros(env.spec.num_envs, np.int64))
+        learner = small_learner(env.clone(np.arange(len(seeds))), config, seeds)
+        learner.collect()
+    learner.update(0.0)
+    return learner
+
+
 def main() -> None:
     """The second process."""
     looks = json.loads(sys.argv[1])

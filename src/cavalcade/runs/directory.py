@@ -7,6 +7,7 @@ import platform
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -16,7 +17,7 @@ import torch
 import yaml
 
 from cavalcade import __version__
-from cavalcade.config import SearchConfig, TrainConfig, as_dict, from_dict
+from cavalcade.config import SearchConfig, TrainConfig, as_dict, differences, from_dict
 from cavalcade.errors import ConfigError, RunError
 from cavalcade.runs.checkpoint import Checkpoint, checkpoints, clear_aside, load_checkpoint
 
@@ -80,6 +81,22 @@ class RunDirectory(Generic[C]):
             return int(json.loads((self.path / META).read_text())["threads"])
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise RunError(f"{self.path / META} cannot be read ({type(error).__name__}); restore it") from None
+
+    def checkpoint_for(self, config: C) -> Checkpoint | None:
+        """The newest checkpoint, if there is one; refuses to go on with other settings than it was made with.
+
+        How checkpoints are kept may change.
+        """
+        checkpoint = self.latest()
+        if checkpoint:
+            before = from_dict(self.kind, checkpoint.info["config"])
+            before = replace(before, checkpoint_every=config.checkpoint_every, keep=config.keep)
+            if changed := differences(before, config):
+                raise RunError(
+                    f"{self.config_file} was changed after {checkpoint.path.name} was written: {'; '.join(changed)}; "
+                    f"put it back, or begin a new run with --recipe {self.config_file}"
+                )
+        return checkpoint
 
     def latest(self) -> Checkpoint | None:
         """The newest checkpoint, if there is one; what a killed process left half written is cleared away."""

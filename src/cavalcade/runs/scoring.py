@@ -25,7 +25,7 @@ def score(
     **given: Any,
 ) -> Iterator[Cell]:
     """Cells of the protocol for an actor that sees what `task` shows; options given go before those of the task."""
-    return nine_cells(actor, episodes=episodes, seed=seed, reds=reds, horizons=horizons, **_shown(task) | given)
+    return nine_cells(actor, episodes=episodes, seed=seed, reds=reds, horizons=horizons, **task.shown | given)
 
 
 def best_policy(saved: SavedPolicy, episodes: int = 1000) -> tuple[int, NDArray]:
@@ -40,17 +40,10 @@ def best_policy(saved: SavedPolicy, episodes: int = 1000) -> tuple[int, NDArray]
         stream="evaluate",
         seed=[0] * saved.policies,
         horizon=task.horizon,
-        **_shown(task),
+        **task.shown,
     )
     means = episode_returns(saved.player(), env).reshape(saved.policies, episodes).mean(axis=1)
     return int(means.argmax()), means
-
-
-def _shown(task: Cage2Task) -> dict[str, Any]:
-    """Options of the game that decide what a policy sees."""
-    dtype = "float32" if "time" in task.extras else "uint8"
-    options = {"revision": task.revision, "variant": task.variant, "green": task.green, "extras": task.extras}
-    return options | {"dtype": dtype}
 
 
 def cyborg_score(
@@ -65,8 +58,7 @@ def cyborg_score(
                 workers,
                 python,
                 horizon=horizon,
-                extras=task.extras,
-                dtype="float32" if "time" in task.extras else "uint8",
+                **{name: task.shown[name] for name in ("extras", "dtype")},
             )
             try:
                 returns: list[float] = []

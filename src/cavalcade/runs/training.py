@@ -3,23 +3,20 @@
 import signal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Protocol
 
-import numpy as np
 import torch
 
-from cavalcade.config import TrainConfig, as_dict, differences, from_dict
+from cavalcade.config import TrainConfig, as_dict
 from cavalcade.envs.cage2 import Cage2
 from cavalcade.envs.contract import Environment
-from cavalcade.errors import RunError
 from cavalcade.jit import all_threads
 from cavalcade.ppo.make import make_learner
-from cavalcade.ppo.precompile import small_learner, update_compiled_aside
+from cavalcade.ppo.precompile import compiled_learner
 from cavalcade.ppo.threads import choose_threads, choose_torch_threads, use_threads
 from cavalcade.ppo.torch_learner import TorchLearner
 from cavalcade.ppo.trainer import train
-from cavalcade.runs.checkpoint import Checkpoint
 from cavalcade.runs.directory import RunDirectory, provenance
 from cavalcade.runs.display import make_display
 from cavalcade.runs.recorder import TrainingRecorder
@@ -42,37 +39,11 @@ def environment_for(config: TrainConfig, threads: int) -> Environment:
     return Cage2(
         config.policies * config.ppo.num_envs,
         red=task.red,
-        revision=task.revision,
-        variant=task.variant,
-        green=task.green,
         horizon=task.horizon,
-        extras=task.extras,
-        dtype="float32" if "time" in task.extras else "uint8",
         seed=config.seeds,
         threads=threads,
+        **task.shown,
     )
-
-
-def compile_all(config: TrainConfig) -> None:
-    """Compiles everything a run will need, on as many environments as it will have and on as few."""
-    env = environment_for(config, all_threads())
-    with update_compiled_aside(env, config.ppo):
-        env.reset()
-        env.step(np.zeros(env.spec.num_envs, np.int64))
-        learner = small_learner(env.clone(np.arange(config.policies)), config.ppo, config.seeds)
-        learner.collect()
-    learner.update(0.0)
-
-
-def check_unchanged(run: RunDirectory, config: TrainConfig, checkpoint: Checkpoint) -> None:
-    """Refuses to go on with other settings than the checkpoint was made with; how checkpoints are kept may change."""
-    before = from_dict(TrainConfig, checkpoint.info["config"])
-    before = replace(before, checkpoint_every=config.checkpoint_every, keep=config.keep)
-    if changed := differences(before, config):
-        raise RunError(
-            f"{run.config_file} was changed after {checkpoint.path.name} was written: {'; '.join(changed)}; "
-            f"put it back, or begin a new run with --recipe {run.config_file}"
-        )
 
 
 class Training:
@@ -89,11 +60,9 @@ class Training:
         writers: Sequence[str] = (),
     ):
         self.run, self.config, self.quiet = run, config, quiet
-        checkpoint = run.latest() if resume else None
-        if checkpoint:
-            check_unchanged(run, config, checkpoint)
+        checkpoint = run.checkpoint_for(config) if resume else None
         known = threads or (run.threads() if resume else 0)
-        compile_all(config)
+        compiled_learner(environment_for(config, all_threads()), config.ppo, config.seeds)
         threads = known or choose_threads()
         use_threads(threads)
         self.env = environment_for(config, threads)

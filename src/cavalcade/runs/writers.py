@@ -5,8 +5,6 @@ from typing import Any, Protocol
 
 from cavalcade.errors import ConfigError
 
-WRITERS = ("tensorboard", "wandb")
-
 
 class Writer(Protocol):
     """Takes numbers by name."""

@@ -14,17 +14,20 @@ from cavalcade.search.members import Result
 _EVERY = 0.25
 
 
+def _what(search: Search, order: int) -> str:
+    return search.subtasks.text(search.orders[order]) if order >= 0 else "random orders"
+
+
 def line(search: Search, r: Result) -> str:
     """A finished training in a line."""
     m, c = r.member, search.config
-    what = search.subtasks.text(search.orders[m.order]) if m.order >= 0 else "random orders"
     kind = "" if m.kind == "order" else f"{m.kind}: "
     believed = "" if math.isnan(m.mean) else f"  believed {m.mean:.1f} ± {m.deviation:.1f}"
     compliance = "undefined" if math.isnan(r.compliance) else f"{r.compliance:.2f} (chance {r.chance:.2f})"
     used = f"{r.used:,.0f}/{c.total_episodes:,} episodes"
     return (
         f"{search.seconds:6.1f} s  {m.purpose:<8}{r.score:>8.2f} ± {r.error:<5.2f} compliance {compliance:<20}"
-        f"{kind}{what}{believed}  {used}"
+        f"{kind}{_what(search, m.order)}{believed}  {used}"
     )
 
 
@@ -65,7 +68,7 @@ class SearchDisplay:
         for slot in s.pool.slots:
             if slot:
                 m, latest = slot.member, slot.latest
-                what = s.subtasks.text(s.orders[m.order]) if m.order >= 0 else "random orders"
+                what = _what(s, m.order)
                 figures = (f"{latest.get(name, math.nan):.2f}" for name in ("task", "bonus", "compliance"))
                 table.add_row(f"{what} {'' if m.kind == 'order' else m.kind}", f"{slot.updates}/{m.updates}", *figures)
         rate = s.steps / max(s.seconds, 1e-9)

@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from cavalcade.config import SearchConfig
+from cavalcade.envs.cage2.orders import CAGE2
 from cavalcade.envs.cage2.workflow import WorkflowCage2
 from cavalcade.envs.checkpoints import CHECKPOINTS, Checkpoints
 from cavalcade.errors import ConfigError, one_of
-from cavalcade.workflow.orders import CAGE2, Order, Subtasks
+from cavalcade.workflow.orders import Order, Subtasks
 from cavalcade.workflow.tracking import WorkflowEnvironment
 
 TARGETS = ("cage2", "checkpoints")
@@ -39,14 +40,4 @@ def make_environment(
     }  # fmt: skip
     if config.target == "checkpoints":
         return Checkpoints(num_envs, **options)
-    return WorkflowCage2(
-        num_envs,
-        red=task.red,
-        revision=task.revision,
-        variant=task.variant,
-        green=task.green,
-        extras=task.extras,
-        dtype="float32" if "time" in task.extras else "uint8",
-        threads=threads,
-        **options,
-    )
+    return WorkflowCage2(num_envs, red=task.red, threads=threads, **task.shown, **options)

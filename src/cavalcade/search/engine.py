@@ -17,10 +17,11 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from cavalcade.config import SearchConfig, as_dict, differences, from_dict
+from cavalcade.config import SearchConfig, as_dict
 from cavalcade.errors import ConfigError, RunError
+from cavalcade.jit import all_threads
 from cavalcade.ppo.player import Player
-from cavalcade.ppo.precompile import small_learner, update_compiled_aside
+from cavalcade.ppo.precompile import compiled_learner
 from cavalcade.ppo.threads import choose_threads, use_threads
 from cavalcade.runs.checkpoint import save_checkpoint
 from cavalcade.runs.directory import METRICS, SEARCH, RunDirectory, provenance
@@ -51,10 +52,10 @@ class Search:
         self._given = given_orders(config)
         if config.together > len(self.orders):
             raise ConfigError(f"together is {config.together}; there are only {len(self.orders)} orders")
-        checkpoint = run.latest() if resume else None
-        if checkpoint:
-            _check_unchanged(run, config, checkpoint.info["config"])
-        self.threads = threads or (run.threads() if resume else 0) or choose_threads()
+        checkpoint = run.checkpoint_for(config) if resume else None
+        known = threads or (run.threads() if resume else 0)
+        compile_all(config, self.orders)
+        self.threads = known or choose_threads()
         use_threads(self.threads)
         info: dict[str, Any] = checkpoint.info if checkpoint else {}
         self.results = [_result(plain) for plain in info.get("results", [])]
@@ -67,7 +68,6 @@ class Search:
         self.scoring_seconds = float(info.get("scoring_seconds", 0.0))
         self._seconds_before = float(info.get("seconds", 0.0))
         self._saved = self.updates if checkpoint else -1
-        compile_all(config, self.orders, self.threads)
         self._together = config.together or _PER_THREAD * self.threads
         slots: list[Any] = info.get("slots") or [None]
         self.pool = Pool(config, self.orders, len(slots), self.threads)
@@ -148,8 +148,8 @@ class Search:
         """What the searcher may know: the scores of the search, gated if so configured."""
         return [
             Observation(r.member.order, r.score, r.error**2, r.member.rung)
-            for r in self.results
-            if r.member.purpose == SEARCHING and r.member.kind == ORDER and (r.passed or not self.config.gate)
+            for r in self._searched
+            if r.passed or not self.config.gate
         ]
 
     def searcher(self) -> Any:
@@ -163,11 +163,17 @@ class Search:
 
     def winner(self) -> int:
         """The best order of the search: by posterior mean among those trained."""
-        tried = sorted(
-            {r.member.order for r in self.results if r.member.purpose == SEARCHING and r.member.kind == ORDER}
-        )
+        return self._ranked()[0]
+
+    def _ranked(self) -> list[int]:
+        """The orders that the search trained, best first by posterior mean."""
         mean = self.belief().mean
-        return max(tried, key=lambda order: mean[order])
+        return sorted({r.member.order for r in self._searched}, key=lambda order: (-mean[order], order))
+
+    @property
+    def _searched(self) -> list[Result]:
+        """Trainings of orders in the search itself."""
+        return [r for r in self.results if r.member.purpose == SEARCHING and r.member.kind == ORDER]
 
     def belief(self) -> Any:
         """The posterior over all orders after the search."""
@@ -231,7 +237,7 @@ class Search:
 
     def _warm_start(self, order: int) -> str:
         """The stored policy that a new order begins with."""
-        trained = [r.member.order for r in self.results if r.member.purpose == SEARCHING and r.member.kind == ORDER]
+        trained = [r.member.order for r in self._searched]
         kind = self.config.warm_start
         if kind == "universal":
             return next(r.member.stored_as for r in self.results if r.member.kind == UNIVERSAL)
@@ -243,7 +249,7 @@ class Search:
 
     def _newest(self, order: int) -> str:
         """The stored policy of an order's latest training in the search, if there was one."""
-        mine = [r.member for r in self.results if r.member.purpose == SEARCHING and r.member.order == order]
+        mine = [r.member for r in self._searched if r.member.order == order]
         return mine[-1].stored_as if mine else ""
 
     def _member(self, purpose: str, kind: str, order: int, updates: int, **more: Any) -> Member:
@@ -256,9 +262,7 @@ class Search:
         c = self.config
         if not c.confirm:
             return []
-        mean, winner = self.belief().mean, self.winner()
-        tried = {r.member.order for r in self.results if r.member.purpose == SEARCHING and r.member.kind == ORDER}
-        others = sorted(tried - {winner}, key=lambda order: -mean[order])
+        winner, *others = self._ranked()
         places = np.unique(np.linspace(0, len(others) - 1, min(c.rivals, len(others))).round().astype(int))
         chosen = [winner, *(others[i] for i in places)]
         plan = [(CONFIRM, ORDER, order) for order in chosen]
@@ -313,27 +317,15 @@ class Search:
             raise RunError(f"{path} cannot be read ({type(error).__name__}); restore it, or search anew") from None
 
 
-def compile_all(config: SearchConfig, orders: list[Order], threads: int) -> None:
+def compile_all(config: SearchConfig, orders: list[Order]) -> None:
     """Compiles everything a search will need."""
+    threads = all_threads()
     env = make_environment(config, _PER_THREAD * threads * config.ppo.num_envs, threads=threads)
-    with update_compiled_aside(env, config.ppo):
-        env.reset()
-        env.step(np.zeros(env.spec.num_envs, np.int64))
-        env.assign(slice(0, 1), order=None, seed=0)
-        learner = small_learner(env.clone([0]), config.ppo, [0])
-        learner.collect()
-    learner.update(0.0)
-    few = replace(config, score_episodes=2)
+    env.assign(slice(0, 1), order=None, seed=0)
+    learner = compiled_learner(env, config.ppo, [0])
     scaling = np.zeros((1, learner.spec.inputs))
     player = Player(learner.spec, learner.state.weights.numpy(), np.zeros((1, 0)), scaling, scaling + 1)
-    Scorer(few, orders, threads).score(player, Member(0, SEARCHING, ORDER, 0, 0, 1))
-
-
-def _check_unchanged(run: RunDirectory[SearchConfig], config: SearchConfig, saved: dict[str, Any]) -> None:
-    """Refuses to go on with other settings than those of the checkpoint; how checkpoints are kept may change."""
-    before = replace(from_dict(SearchConfig, saved), checkpoint_every=config.checkpoint_every, keep=config.keep)
-    if changed := differences(before, config):
-        raise RunError(f"{run.config_file} was changed since its newest checkpoint: {'; '.join(changed)}; put it back")
+    Scorer(replace(config, score_episodes=2), orders, threads).score(player, Member(0, SEARCHING, ORDER, 0, 0, 1))
 
 
 def _result(plain: dict[str, Any]) -> Result:

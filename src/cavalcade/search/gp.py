@@ -24,7 +24,6 @@ from torch import Tensor
 
 from cavalcade.workflow.orders import Order, precedences
 
-KERNELS = ("mallows", "precedences")
 # Grid of hyper-parameters, in units of the spread of the observed scores where they are scores.
 _LENGTHS = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 _AMPLITUDES = (0.15, 0.4, 0.8, 1.6, 3.2)

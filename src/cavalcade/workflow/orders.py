@@ -85,16 +85,3 @@ def kendall(one: Sequence[int], other: Sequence[int]) -> int:
     """Pairs of subtasks that two orders put differently."""
     a, b = precedences([one, other])
     return int((a != b).sum())
-
-
-CAGE2 = Subtasks(
-    ("defender", "enterprise", "op_server", "op_host", "user"),
-    {
-        "critical_first": ("defender", "op_server", "enterprise", "op_host", "user"),
-        "enterprise_focus": ("enterprise", "defender", "op_server", "op_host", "user"),
-        "user_priority": ("user", "defender", "enterprise", "op_server", "op_host"),
-        "operational_focus": ("op_server", "op_host", "defender", "enterprise", "user"),
-        "balanced": ("defender", "enterprise", "op_server", "user", "op_host"),
-        "reverse": ("user", "op_host", "enterprise", "op_server", "defender"),
-    },
-)

@@ -25,7 +25,6 @@ class WorkflowEnvironment(Environment):
     settings: Settings
     track: Track
 
-    @abstractmethod
     def assign(
         self,
         environments: slice,
@@ -37,17 +36,18 @@ class WorkflowEnvironment(Environment):
         weight: float = 0.0,
     ) -> None:
         """Gives environments an order, or a new random one in each episode, and begins the first episode of a seed."""
-
-    def _set_orders(
-        self, rows: NDArray[np.int64], order: Order | None, shown: bool, alignment: str, weight: float
-    ) -> None:
-        t = self.track
+        rows, t = np.arange(self.spec.num_envs)[environments], self.track
         t.shuffled[rows] = order is None
         if order is not None:
             t.rank[rows] = ranks([order])[0]
         t.shown[rows] = shown
         t.alignment[rows] = one_of("alignment", alignment, ALIGNMENTS)
         t.weight[rows] = weight
+        self._begin_first(rows, seed)
+
+    @abstractmethod
+    def _begin_first(self, rows: NDArray[np.int64], seed: int) -> None:
+        """Begins the first episodes of a seed in some environments, numbered from 0 among themselves."""
 
     def _saved_track(self, rows: NDArray[np.int64]) -> SavedState:
         return {_PREFIX + name: getattr(self.track, name)[rows].copy() for name in Track._fields}

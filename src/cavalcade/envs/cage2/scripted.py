@@ -103,12 +103,11 @@ def greedy(order: Sequence[str], *, corrected: bool) -> Blue:
     return act
 
 
-DEFAULT_ORDER = HOST_TYPES
 BLUES: dict[str, Blue] = {
     "random": random,
     "sleep": sleep,
     "react": react,
     "react-restore": react_restore,
-    "greedy": greedy(DEFAULT_ORDER, corrected=False),
-    "greedy-corrected": greedy(DEFAULT_ORDER, corrected=True),
+    "greedy": greedy(HOST_TYPES, corrected=False),
+    "greedy-corrected": greedy(HOST_TYPES, corrected=True),
 }

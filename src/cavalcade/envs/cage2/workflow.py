@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from cavalcade.envs.cage2 import blue, cpu, game, observe
 from cavalcade.envs.cage2.env import Cage2
+from cavalcade.envs.cage2.orders import CAGE2
 from cavalcade.envs.cage2.scenario import HOST_TYPES, REMOVE, RESTORE, TYPE_HOSTS, TYPE_OF, USER0
 from cavalcade.envs.contract import Buffers, Packed, SavedState
 from cavalcade.errors import StateError, one_of
@@ -22,7 +23,6 @@ from cavalcade.jit import kernel, rule
 from cavalcade.rng import step_key
 from cavalcade.workflow import compliance
 from cavalcade.workflow.compliance import CHOICE, DEFINITIONS, FIGURES, NOTHING, Settings
-from cavalcade.workflow.orders import CAGE2, Order
 from cavalcade.workflow.tracking import WorkflowEnvironment
 
 _TYPES = len(HOST_TYPES)
@@ -133,19 +133,7 @@ class WorkflowCage2(Cage2, WorkflowEnvironment):
         self.settings = Settings(one_of("compliance", definition, DEFINITIONS), alpha, beta, gamma, int(horizon_ends))
         super().__init__(num_envs, **options)
 
-    def assign(
-        self,
-        environments: slice,
-        *,
-        order: Order | None,
-        seed: int,
-        shown: bool = True,
-        alignment: str = "none",
-        weight: float = 0.0,
-    ) -> None:
-        """Gives environments an order, or a new random one in each episode, and begins the first episode of a seed."""
-        rows = self._everywhere[environments]
-        self._set_orders(rows, order, shown, alignment, weight)
+    def _begin_first(self, rows: NDArray[np.int64], seed: int) -> None:
         keys = np.empty(len(rows), np.uint64)
         cpu.derive_keys(self._stream, np.full(len(rows), seed, np.uint64), np.arange(len(rows), dtype=np.uint64), keys)
         self.state.key[rows] = keys
