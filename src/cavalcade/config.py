@@ -149,6 +149,37 @@ class TrainConfig:
 
 
 @dataclass(frozen=True)
+class HostConfig:
+    """How single environments are hosted."""
+
+    backend: Literal["serial", "pipe", "shared", "async"] = "async"
+    """serial: in this process; pipe: workers with pickled messages; shared: workers that write into shared memory;
+    async: the same in groups, so that some step while the learner thinks about others."""
+    workers: int = 0
+    """Worker processes; 0 for one per core."""
+    async_factor: int = 2
+    """With backend async: groups of environments."""
+    spin: float = 0.0
+    """Microseconds to look for results before sleeping until they come."""
+    worker_timeout: float = 60.0
+    """Seconds after which a worker counts as hanging and is replaced."""
+    max_restarts: int = 10
+    """Workers replaced after which the run stops, with a checkpoint."""
+    true_state_every: int = 0
+    """Steps between looks at the true state, for environments with a method true_state(); 0 for never."""
+    infos: tuple[str, ...] = ()
+    """Infos of the last step of an episode that are kept as figures of it, e.g. is_success."""
+
+    def __post_init__(self):
+        for name, least in (("workers", 0), ("async_factor", 1), ("max_restarts", 0), ("true_state_every", 0)):
+            at_least(name, getattr(self, name), least)
+        if not 0 <= self.spin <= 1e6:
+            raise ConfigError(f"spin is {self.spin}; it must be from 0 to 1e6 microseconds")
+        if not self.worker_timeout > 0:
+            raise ConfigError(f"worker_timeout is {self.worker_timeout}; it must be above 0")
+
+
+@dataclass(frozen=True)
 class WorkflowConfig:
     """How an order enters the training of a policy."""
 

@@ -28,6 +28,10 @@ class TrainingError(CavalcadeError):
     """Learning went wrong: a loss or a gradient is not a number."""
 
 
+class WorkerError(CavalcadeError):
+    """A hosted environment fails, or the process that hosts it keeps failing."""
+
+
 class TraceError(CavalcadeError, ValueError):
     """A file is not a recording of episodes that can be replayed."""
 

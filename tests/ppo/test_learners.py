@@ -44,7 +44,9 @@ def weights_after(kind, updates=3, **settings):
 def whole_gradient(learner):
     """The gradient over the whole rollout at the weights of this moment."""
     if isinstance(learner, TorchLearner):
-        return gradient(learner._forward, learner.state.weights, learner._fresh(), learner._coefficients, 1)[0]
+        return gradient(
+            learner.head, learner._forward, learner.state.weights, learner._fresh(), learner._coefficients, 1
+        )[0]
     learner._advantages()
     learner._reduction.begin()
     samples = learner.config.num_envs * learner.config.update_steps

@@ -5,7 +5,8 @@ import math
 import pytest
 import torch
 
-from cavalcade.ppo.loss import Coefficients, Minibatch, masked_log_probs, ppo_loss
+from cavalcade.policy.heads import Choice, masked_log_probs
+from cavalcade.ppo.loss import Coefficients, Minibatch, ppo_loss
 
 
 def batch(**given):
@@ -25,7 +26,7 @@ def coefficients(clip=0.2, value=0.0, entropy=0.0, value_clip=0.0):
 def loss_of(p, value=0.0, c=None, **given):
     """The loss if the policy gives the taken action probability p."""
     logits = torch.tensor([[[math.log(1 - p), math.log(p), 5.0]]])
-    return ppo_loss(logits, torch.tensor([[value]]), batch(**given), c or coefficients())
+    return ppo_loss(Choice(3), logits, torch.tensor([[value]]), batch(**given), c or coefficients())
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,8 @@ class Environment(ABC):
     """A batch of environments.
 
     `step(actions)` is `send` followed by `recv`; a backend that works elsewhere returns from `send` at once and lets
-    the learner do something else before `recv`.
+    the learner do something else before `recv`. A batch in several `groups` can be driven group by group, with
+    `send_group` and `take`, so that one group steps while the learner thinks about another.
     """
 
     spec: EnvSpec
@@ -64,6 +65,8 @@ class Environment(ABC):
     labels: NDArray[np.int8] | None = None  # (N,): the kind of episode that ended in the latest step
     figure_names: tuple[str, ...] = ()  # what else an environment measures about an episode …
     figures: NDArray[np.float64] | None = None  # (N, F): … valid in rows that ended in the latest step
+    true_state: NDArray | None = None  # (N, S): what the agent does not see, where an environment was asked for it
+    continues: bool = True  # whether games go on after `load_state` where they were; else new ones begin
 
     @abstractmethod
     def reset(self, *, seed: int | Sequence[int] | None = None, indices: ArrayLike | None = None) -> Buffers:
@@ -81,6 +84,20 @@ class Environment(ABC):
         """One step of every environment."""
         self.send(actions)
         return self.recv()
+
+    @property
+    def groups(self) -> tuple[slice, ...]:
+        """The environments that are driven together."""
+        return (slice(0, self.spec.num_envs),)
+
+    def send_group(self, group: int, actions: ArrayLike) -> None:
+        """Hands over one action per environment of a group."""
+        self.send(actions)
+
+    def take(self) -> int:
+        """Waits for the results of some group that actions were sent to; returns which."""
+        self.recv()
+        return 0
 
     @abstractmethod
     def save_state(self, indices: ArrayLike | None = None) -> SavedState:

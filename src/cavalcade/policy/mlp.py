@@ -42,6 +42,7 @@ class MlpSpec:
     actions: int  # A
     hidden: tuple[int, ...] = (64, 64)
     context: int = 0  # constant inputs per policy
+    deviations: int = 0  # logarithms of deviations behind the layers, for actions that are points
 
     def __post_init__(self):
         if not self.hidden or min(self.hidden) < 1:
@@ -59,6 +60,10 @@ class MlpSpec:
     @property
     def size(self) -> int:
         """Weights per policy (D)."""
+        return self._layers_size + self.deviations
+
+    @property
+    def _layers_size(self) -> int:
         last = self._all_layers()[-1]
         return last.bias + last.columns
 
@@ -81,6 +86,8 @@ class MlpSpec:
             stored = weights[:, layer.weight : layer.bias].unflatten(1, (layer.fan_in, layer.columns))
             named[f"{layer.name}.weight"] = stored[..., : layer.fan_out]
             named[f"{layer.name}.bias"] = weights[:, layer.bias : layer.bias + layer.fan_out]
+        if self.deviations:
+            named["actor.log_deviation"] = weights[:, self._layers_size :]
         return named
 
     def weights_from(self, named: Mapping[str, Tensor], policies: int, dtype: torch.dtype) -> Tensor:
@@ -120,7 +127,10 @@ def _orthogonal(rows: int, columns: int, gain: float, rng: np.random.Generator) 
 def forward(
     spec: MlpSpec, weights: Tensor, observation: Tensor, context: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Logits (P, B, A) and values (P, B) for observations (P, B, O) and contexts (P, C)."""
+    """Logits (P, B, A) and values (P, B) for observations (P, B, O) and contexts (P, C).
+
+    Where there are deviations, their logarithms follow the logits: (P, B, A + D).
+    """
     named = spec.parameters(weights)
     x = observation.to(weights.dtype)
     if spec.context:
@@ -135,4 +145,7 @@ def forward(
             if layer is not layers[-1]:
                 h = torch.tanh(h)
         outputs.append(h)
-    return outputs[0], outputs[1].squeeze(-1)
+    logits = outputs[0]
+    if spec.deviations:
+        logits = torch.cat([logits, named["actor.log_deviation"].unsqueeze(1).expand(-1, x.shape[1], -1)], dim=-1)
+    return logits, outputs[1].squeeze(-1)

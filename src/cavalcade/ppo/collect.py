@@ -15,21 +15,21 @@ from cavalcade.ppo.timer import Timer
 class Actor(Protocol):
     """What collecting needs of a learner."""
 
-    def act(self, t: int) -> NDArray:
-        """Actions (P·N,) for the observations in the environment's buffers, booked as step t of the rollout."""
+    def act(self, t: int, group: slice) -> NDArray:
+        """Actions for the observations of some environments, booked as step t of the rollout."""
         ...
 
-    def values(self, final: bool, wanted: NDArray[np.bool_]) -> NDArray:
-        """Values (P, N) of the current or the final observations of the environments wanted."""
+    def values(self, wanted: NDArray[np.bool_], ended_at: int | None = None) -> NDArray:
+        """Values (P, N) of wanted environments: of current observations, or of those that ended episodes in a step."""
         ...
 
 
 @kernel
-def book(reward, terminated, truncated, t, rewards, ended, total, length):
-    """Books the results of step t; returns whether an episode ended. (P·N,) into (P, T, N) and (P, N)."""
+def book(reward, terminated, truncated, start, stop, t, rewards, ended, total, length):
+    """Books step t of environments start … stop − 1, (P·N,) into (P, T, N); returns whether an episode ended."""
     some = False
     n = total.shape[1]
-    for e in range(reward.size):
+    for e in range(start, stop):
         p, i = e // n, e % n
         over = terminated[e] or truncated[e]
         rewards[p, t, i] = reward[e]
@@ -49,31 +49,57 @@ def collect(
     horizon_ends: bool,
     timer: Timer,
 ) -> None:
-    """Fills a rollout, and the log of episodes that ended in it."""
-    policies, steps, n = rollout.reward.shape
-    reward, ended, bootstrap = rollout.reward.numpy(), rollout.ended.numpy(), rollout.bootstrap.numpy()
-    total, length, counters = state.episode_return.numpy(), state.episode_length.numpy(), state.counters.numpy()
+    """Fills a rollout, and the log of episodes that ended in it.
+
+    Each group of environments goes its own pace: it gets actions as soon as its results are there, whichever comes
+    first. What is collected does not depend on that, since the policy stays the same and every draw is counted.
+    """
+    steps, groups = rollout.reward.shape[1], env.groups
+    done = [0] * len(groups)
     timer.skip()
-    for t in range(steps):
-        actions = actor.act(t)
-        timer.lap("act")
-        buffers = env.step(actions)
-        timer.lap("step")
-        counters[0] += 1
-        if book(buffers.reward, buffers.terminated, buffers.truncated, t, reward, ended, total, length):
-            over, out_of_time = buffers.terminated | buffers.truncated, buffers.truncated & ~buffers.terminated
-            if horizon_ends or not out_of_time.any():
-                bootstrap[:, t] = 0
-            else:
-                bootstrap[:, t] = np.where(out_of_time.reshape(policies, n), actor.values(True, out_of_time), 0)
-            policy, environment = ended[:, t].nonzero()
-            labels = np.zeros(len(policy), np.int64) if env.labels is None else env.labels[over].astype(np.int64)
-            figures = np.zeros((len(policy), 0)) if env.figures is None else env.figures[over]
-            at = policy, environment
-            episodes.parts.append(Ended(policy, environment, labels, total[at], length[at], figures))
-            total[at] = 0
-            length[at] = 0
-        timer.lap("store")
-    going_on = ~ended[:, -1].reshape(-1)
-    rollout.last_value.numpy()[:] = actor.values(False, going_on) if going_on.any() else 0
+    for g, group in enumerate(groups):
+        env.send_group(g, actor.act(0, group))
     timer.lap("act")
+    for _ in range(steps * len(groups)):
+        g = env.take()
+        timer.lap("step")
+        store(env, actor, rollout, state, episodes, horizon_ends, done[g], groups[g])
+        timer.lap("store")
+        done[g] += 1
+        if done[g] < steps:
+            env.send_group(g, actor.act(done[g], groups[g]))
+            timer.lap("act")
+    state.counters[0] += steps
+    going_on = ~rollout.ended.numpy()[:, -1].reshape(-1)
+    rollout.last_value.numpy()[:] = actor.values(going_on) if going_on.any() else 0
+    timer.lap("act")
+
+
+def store(
+    env: Environment,
+    actor: Actor,
+    rollout: Rollout,
+    state: LearnerState,
+    episodes: EpisodeLog,
+    horizon_ends: bool,
+    t: int,
+    group: slice,
+) -> None:
+    """Books the results of step t of a group: rewards, ends, and what is known of episodes that ended."""
+    policies, _, n = rollout.reward.shape
+    reward, ended, bootstrap = rollout.reward.numpy(), rollout.ended.numpy(), rollout.bootstrap.numpy()
+    total, length = state.episode_return.numpy(), state.episode_length.numpy()
+    b, start, stop = env.buffers, group.start, group.stop
+    if not book(b.reward, b.terminated, b.truncated, start, stop, t, reward, ended, total, length):
+        return
+    here = np.zeros(policies * n, np.bool_)
+    here[group] = True
+    over, out_of_time = here & (b.terminated | b.truncated), here & b.truncated & ~b.terminated
+    at = policy, environment = over.reshape(policies, n).nonzero()
+    values = np.zeros((policies, n)) if horizon_ends or not out_of_time.any() else actor.values(out_of_time, t)
+    bootstrap[:, t][at] = np.where(out_of_time.reshape(policies, n), values, 0)[at]
+    labels = np.zeros(len(policy), np.int64) if env.labels is None else env.labels[over].astype(np.int64)
+    figures = np.zeros((len(policy), 0)) if env.figures is None else env.figures[over]
+    episodes.add(t, start, Ended(policy, environment, labels, total[at], length[at], figures))
+    total[at] = 0
+    length[at] = 0

@@ -9,13 +9,14 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
-from gymnasium.spaces import Box, Discrete
+from gymnasium.spaces import Box
 from numpy.typing import NDArray
 from torch import Tensor
 
 from cavalcade.config import PPOConfig
 from cavalcade.envs.contract import Environment
 from cavalcade.errors import ConfigError
+from cavalcade.policy.heads import Head, head_for
 from cavalcade.policy.mlp import MlpSpec
 from cavalcade.ppo.collect import collect
 from cavalcade.ppo.keys import environment_keys, policy_keys
@@ -45,12 +46,16 @@ class Learner(ABC):
                 f"the batch has {env.spec.num_envs} environments; {len(seeds)} policies × {config.num_envs} need "
                 f"{len(seeds) * config.num_envs}"
             )
+        if len(seeds) > 1 and len(env.groups) > 1:
+            raise ConfigError(
+                f"{len(seeds)} policies in {len(env.groups)} groups of environments; one of them must be 1"
+            )
         self.env, self.config, self.seeds, self.dtype = env, config, tuple(seeds), dtype
         self.hyper = hyper or Hyper.of(config, len(seeds))
         self.context = np.zeros((len(seeds), 0)) if context is None else np.asarray(context, np.float64)
-        self.spec = spec_for(env, config, self.context.shape[1])
+        self.head, self.spec = network_for(env, config, self.context.shape[1])
         self.state = LearnerState.fresh(self.spec, seeds, config.num_envs, dtype)
-        self.rollout = Rollout.allocate(env, len(seeds), config.update_steps, distinct=distinct, dtype=dtype)
+        self.rollout = Rollout.allocate(env, self.head, len(seeds), config.update_steps, distinct=distinct, dtype=dtype)
         self.timer = Timer()
         self.episodes = EpisodeLog(len(env.figure_names))
         self.action_keys = environment_keys(seeds, config.num_envs)
@@ -67,12 +72,12 @@ class Learner(ABC):
         return self.episodes.take()
 
     @abstractmethod
-    def act(self, t: int) -> NDArray:
-        """Actions (P·N,) for the environment's observations, booked as step t of the rollout."""
+    def act(self, t: int, group: slice) -> NDArray:
+        """Actions for the observations of some environments, booked as step t of the rollout."""
 
     @abstractmethod
-    def values(self, final: bool, wanted: NDArray[np.bool_]) -> NDArray:
-        """Values (P, N) of the current or the final observations of the environments wanted."""
+    def values(self, wanted: NDArray[np.bool_], ended_at: int | None = None) -> NDArray:
+        """Values (P, N) of wanted environments: of current observations, or of those that ended episodes in a step."""
 
     @abstractmethod
     def update(self, progress: float | NDArray) -> dict[str, NDArray]:
@@ -106,11 +111,13 @@ class Learner(ABC):
         return self.hyper.learning_rate * (1 - progress if self.config.schedule == "linear" else 1)
 
 
-def spec_for(env: Environment, config: PPOConfig, context: int = 0) -> MlpSpec:
-    """The networks that fit an environment."""
+def network_for(env: Environment, config: PPOConfig, context: int = 0) -> tuple[Head, MlpSpec]:
+    """The head and the networks that fit an environment."""
     observations, actions = env.spec.observation_space, env.spec.action_space
-    if not isinstance(observations, Box) or len(observations.shape) != 1 or not isinstance(actions, Discrete):
+    head = head_for(actions)
+    if not isinstance(observations, Box) or len(observations.shape) != 1 or head is None:
         raise ConfigError(
-            f"{env.spec.name} has {observations} and {actions}; policies here take a flat Box and Discrete"
+            f"{env.spec.name} has {observations} and {actions}; policies here take a flat Box, and give Discrete, "
+            "MultiDiscrete or a flat Box"
         )
-    return MlpSpec(observations.shape[0], int(actions.n), config.hidden, context)
+    return head, MlpSpec(observations.shape[0], head.outputs, config.hidden, context, head.deviations)

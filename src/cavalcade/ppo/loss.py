@@ -5,7 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-_IMPOSSIBLE = -1e30  # a logit that leaves no probability
+from cavalcade.policy.heads import Head
 
 
 class Minibatch(NamedTuple):
@@ -13,7 +13,7 @@ class Minibatch(NamedTuple):
 
     observation: Tensor  # (P, b, O)
     mask: Tensor  # (P, b, A) bool
-    action: Tensor  # (P, b)
+    action: Tensor  # (P, b, …)
     log_prob: Tensor  # when collected
     value: Tensor  # when collected
     advantage: Tensor
@@ -30,12 +30,9 @@ class Coefficients(NamedTuple):
     value_clip: Tensor  # 0 for none
 
 
-def masked_log_probs(logits: Tensor, mask: Tensor) -> Tensor:
-    """Log-probabilities of all actions, those of forbidden ones very negative; (…, A)."""
-    return torch.log_softmax(logits.masked_fill(~mask, _IMPOSSIBLE), dim=-1)
-
-
-def ppo_loss(logits: Tensor, values: Tensor, batch: Minibatch, c: Coefficients) -> tuple[Tensor, dict[str, Tensor]]:
+def ppo_loss(
+    head: Head, logits: Tensor, values: Tensor, batch: Minibatch, c: Coefficients
+) -> tuple[Tensor, dict[str, Tensor]]:
     """The loss of each policy, (P,), and what it is made of.
 
         −mean w min(ρ A, clip(ρ, 1 ± ε) A) + c_v mean (v − R)² − c_e mean H(π),   ρ = π(a) / π_old(a)
@@ -43,9 +40,7 @@ def ppo_loss(logits: Tensor, values: Tensor, batch: Minibatch, c: Coefficients) 
     w: importance weights of replayed samples. With value_clip the value loss is the larger of that of v and that of v
     held within value_clip of its old value.
     """
-    log_probs = masked_log_probs(logits, batch.mask)
-    log_prob = log_probs.gather(-1, batch.action.long().unsqueeze(-1)).squeeze(-1)
-    entropy = -(log_probs.exp() * log_probs).sum(-1)
+    log_prob, entropy = head.evaluate(logits, batch.mask, batch.action)
     log_ratio = log_prob - batch.log_prob
     ratio = log_ratio.exp()
     clip = c.clip.unsqueeze(1)

@@ -8,13 +8,14 @@ import torch
 from torch import Tensor
 
 from cavalcade.envs.contract import Environment
+from cavalcade.policy.heads import Head
 
 
 @dataclass
 class Rollout:
     """Samples of T steps of N environments for each of P policies: (P, T, N, …), so that a policy's are contiguous."""
 
-    action: Tensor  # int32
+    action: Tensor  # int32, or float: (P, T, N, …)
     log_prob: Tensor
     value: Tensor
     reward: Tensor  # float32
@@ -30,7 +31,14 @@ class Rollout:
 
     @classmethod
     def allocate(
-        cls, env: Environment, policies: int, steps: int, *, distinct: bool, dtype: torch.dtype = torch.float32
+        cls,
+        env: Environment,
+        head: Head,
+        policies: int,
+        steps: int,
+        *,
+        distinct: bool,
+        dtype: torch.dtype = torch.float32,
     ) -> "Rollout":
         """Buffers for one rollout; distinct rows need no observations of their own."""
         n = env.spec.num_envs // policies
@@ -42,7 +50,7 @@ class Rollout:
             return torch.zeros((*shape, *more), dtype=of)
 
         return cls(
-            action=zeros(of=torch.int32),
+            action=zeros(*head.parts, of=torch.int32 if head.integral else dtype),
             log_prob=zeros(),
             value=zeros(),
             reward=zeros(of=torch.float32),
@@ -76,11 +84,16 @@ class EpisodeLog:
     """Gathers the episodes that end during a rollout."""
 
     num_figures: int = 0  # F
-    parts: list[Ended] = field(default_factory=list)
+    parts: dict[tuple[int, int], Ended] = field(default_factory=dict)  # by step and first environment
+
+    def add(self, t: int, start: int, ended: Ended) -> None:
+        """Episodes that ended in step t of the environments from start on."""
+        self.parts[t, start] = ended
 
     def take(self) -> Ended:
-        """All gathered so far; the log is empty afterwards."""
-        parts, self.parts = self.parts, []
+        """All gathered so far, by step and environment; the log is empty afterwards."""
+        parts = [self.parts[key] for key in sorted(self.parts)]
+        self.parts.clear()
         if not parts:
             empty = np.zeros(0, np.int64)
             return Ended(empty, empty, empty, np.zeros(0), empty, np.zeros((0, self.num_figures)))

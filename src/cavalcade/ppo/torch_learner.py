@@ -17,7 +17,7 @@ from cavalcade.ppo.advantage import gae, normalise, vtrace
 from cavalcade.ppo.fused.act import draw_target
 from cavalcade.ppo.fused.gae import discounted_moments
 from cavalcade.ppo.learner import Learner
-from cavalcade.ppo.loss import Coefficients, Minibatch, masked_log_probs
+from cavalcade.ppo.loss import Coefficients, Minibatch
 from cavalcade.ppo.population import Hyper, merge_moments, observation_scaling
 from cavalcade.ppo.rollout import Rollout
 from cavalcade.ppo.shuffle import shuffle
@@ -25,9 +25,11 @@ from cavalcade.ppo.update import adam_step, gradient, take
 
 
 @kernel
-def _targets(keys, clock, targets):
-    for e in range(keys.size):
-        targets[e] = draw_target(keys, e, clock)
+def _draws(keys, clock, start, draws):
+    """Uniform numbers of environments from start on, (n, draws)."""
+    for i in range(draws.shape[0]):
+        for part in range(draws.shape[1]):
+            draws[i, part] = draw_target(keys, start + i, clock, part)
 
 
 @dataclass
@@ -83,37 +85,35 @@ class TorchLearner(Learner):
         return forward(self.spec, weights, x, self._context)
 
     @torch.no_grad()
-    def act(self, t: int) -> NDArray:
-        """Draws actions by inverting the cumulative distribution at counted random numbers."""
-        r, shape = self.rollout, (self.policies, self.config.num_envs)
-        observation = torch.from_numpy(self.env.buffers.observation).view(*shape, -1)
-        mask = torch.from_numpy(self.env.buffers.action_mask).view(*shape, -1)
+    def act(self, t: int, group: slice) -> NDArray:
+        """Draws actions at counted random numbers."""
+        r, count = self.rollout, group.stop - group.start
+        here = group if self.policies == 1 else slice(None)  # environments of each policy
+        observation = torch.from_numpy(self.env.buffers.observation[group]).unflatten(0, (self.policies, -1))
+        mask = torch.from_numpy(self.env.buffers.action_mask[group]).unflatten(0, (self.policies, -1))
         logits, values = self._forward(self.state.weights, observation)
-        log_probs = masked_log_probs(logits, mask)
-        targets = np.zeros(shape[0] * shape[1])
-        _targets(self.action_keys, self.state.clock, targets)
-        cumulative = log_probs.double().exp().cumsum(-1)
-        target = torch.from_numpy(targets).view(*shape, 1) * cumulative[..., -1:]
-        action = torch.searchsorted(cumulative, target, right=True).clamp(max=logits.shape[-1] - 1)
-        r.observation[:, t], r.mask[:, t] = observation, mask
-        r.action[:, t] = action.squeeze(-1).to(torch.int32)
-        r.log_prob[:, t] = log_probs.gather(-1, action).squeeze(-1)
-        r.value[:, t] = values
-        if self.config.replay and t == 0:
+        draws = np.zeros((count, self.head.draws))
+        _draws(self.action_keys, self.state.clock + t, group.start, draws)
+        action = self.head.sample(logits, mask, torch.from_numpy(draws).unflatten(0, (self.policies, -1)))
+        r.observation[:, t, here], r.mask[:, t, here] = observation, mask
+        r.action[:, t, here] = action.to(r.action.dtype)
+        r.log_prob[:, t, here] = self.head.evaluate(logits, mask, action)[0]
+        r.value[:, t, here] = values
+        if self.config.replay and t == group.start == 0:
             self._final = torch.zeros_like(r.observation)
             self._out_of_time = torch.zeros_like(r.ended)
-        return r.action[:, t].reshape(-1).numpy().copy()
+        return action.flatten(0, 1).numpy()
 
     @torch.no_grad()
-    def values(self, final: bool, wanted: NDArray[np.bool_]) -> NDArray:
-        """Values of observations, of the current step or of those that ended an episode."""
+    def values(self, wanted: NDArray[np.bool_], ended_at: int | None = None) -> NDArray:
+        """Values of current observations, or of those that ended episodes in a step."""
         buffers = self.env.buffers
-        x = torch.from_numpy(buffers.final_observation if final else buffers.observation)
+        x = torch.from_numpy(buffers.observation if ended_at is None else buffers.final_observation)
         x = x.view(self.policies, self.config.num_envs, -1)
-        if final and self.config.replay:
-            t = (self.state.clock - 1) % self.config.update_steps
-            self._final[:, t] = x
-            self._out_of_time[:, t] = torch.from_numpy(wanted).view(self.policies, -1)
+        if ended_at is not None and self.config.replay:
+            late = torch.from_numpy(wanted).view(self.policies, -1)
+            self._final[:, ended_at][late] = x[late]
+            self._out_of_time[:, ended_at] |= late
         return self._forward(self.state.weights, x)[1].numpy()
 
     def update(self, progress: float | NDArray) -> dict[str, NDArray]:
@@ -139,7 +139,7 @@ class TorchLearner(Learner):
                 shuffle(self.shuffle_keys, s.updates, epoch, order)
             for start in range(0, size * c.minibatches, size):
                 batch = take(whole, torch.from_numpy(order[:, start : start + size])) if c.minibatches > 1 else whole
-                grad, metrics = gradient(self._forward, s.weights, batch, self._coefficients, c.accumulate)
+                grad, metrics = gradient(self.head, self._forward, s.weights, batch, self._coefficients, c.accumulate)
                 metrics = {name: torch.where(active, value, 0) for name, value in metrics.items()}
                 steps += active
                 active = active & ~((limit_kl > 0) & (metrics["kl"] > 1.5 * limit_kl))
@@ -190,13 +190,11 @@ class TorchLearner(Learner):
     @torch.no_grad()
     def _replayed(self, old: Remembered) -> Minibatch:
         """The samples of an earlier rollout: targets by V-trace, each sample weighed by min(1, π / μ)."""
-        shape = old.action.shape
+        shape = old.reward.shape
         flat = old.observation.flatten(1, 2)
         logits, values = self._forward(self.state.weights, flat)
-        log_prob = masked_log_probs(logits, old.mask.flatten(1, 2)).gather(
-            -1, old.action.flatten(1, 2).long().unsqueeze(-1)
-        )
-        log_prob, value = log_prob.squeeze(-1).view(shape), values.view(shape)
+        log_prob, _ = self.head.evaluate(logits, old.mask.flatten(1, 2), old.action.flatten(1, 2))
+        log_prob, value = log_prob.view(shape), values.view(shape)
         ratio = (log_prob - old.log_prob).exp()
         final = self._forward(self.state.weights, old.final.flatten(1, 2))[1].view(shape) * old.out_of_time
         bootstrap = torch.zeros_like(final) if self.config.horizon_ends else final

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from cavalcade.policy.heads import Head
 from cavalcade.ppo.loss import Coefficients, Minibatch, ppo_loss
 
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-5
@@ -22,7 +23,7 @@ def take(samples: Minibatch, index: Tensor) -> Minibatch:
 
 
 def gradient(
-    forward: Forward, weights: Tensor, batch: Minibatch, c: Coefficients, pieces: int
+    head: Head, forward: Forward, weights: Tensor, batch: Minibatch, c: Coefficients, pieces: int
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """The gradient (P, D) of the mean loss over a minibatch, in pieces that need less memory; and its metrics."""
     total, metrics = torch.zeros_like(weights), {}
@@ -30,7 +31,7 @@ def gradient(
         piece = Minibatch(*part)
         w = weights.detach().requires_grad_()
         logits, values = forward(w, piece.observation)
-        loss, found = ppo_loss(logits, values, piece, c)
+        loss, found = ppo_loss(head, logits, values, piece, c)
         (g,) = torch.autograd.grad(loss.sum() / pieces, w)
         total += g
         metrics = {name: metrics.get(name, 0) + value / pieces for name, value in found.items()}

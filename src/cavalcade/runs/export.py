@@ -87,8 +87,8 @@ def check_onnx(saved: SavedPolicy, policy: int, path: Path, samples: int = 256) 
     import onnxruntime
     import torch
 
+    from cavalcade.policy.heads import masked_log_probs
     from cavalcade.policy.mlp import forward
-    from cavalcade.ppo.loss import masked_log_probs
 
     rng = np.random.default_rng(0)
     observation = rng.integers(2, size=(samples, saved.spec.inputs)).astype(np.float32)

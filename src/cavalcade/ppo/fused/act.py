@@ -14,7 +14,6 @@ from cavalcade.rng import step_key, unit, word
 
 _BLOCK = 16
 _PARTS = 16  # pieces of the batch that threads take in turn
-_ACTION = 0  # purpose of a policy's draw
 
 
 @formula
@@ -59,9 +58,9 @@ def draw(weight, mask, actions, padded, target, chosen):
 
 
 @formula
-def draw_target(keys, e, clock):
-    """Where to look in the cumulative distribution: a hash of the environment's key and the time."""
-    return -1.0 if clock < 0 else unit(word(step_key(keys[e], 0, clock), _ACTION))
+def draw_target(keys, e, clock, part):
+    """Where to look in a cumulative distribution, for a part of an action: a hash of environment, time and part."""
+    return -1.0 if clock < 0 else unit(word(step_key(keys[e], 0, clock), part))
 
 
 class Store(NamedTuple):
@@ -96,7 +95,7 @@ def act_rows_part(net, table, rows, mask, mask_words, keys, clock, scratch, acti
     chosen = scratch[thread_id(), 0]
     for e in range(part * rows.size // _PARTS, (part + 1) * rows.size // _PARTS):
         p, i, row = e // n, e % n, rows[e]
-        target = draw_target(keys, e, clock)
+        target = draw_target(keys, e, clock, 0)
         action, log_prob = draw(table.weight[p, row], mask[e], net.actions, net.padded, target, chosen)
         actions[e] = action
         book(store, p, t, i, action, log_prob, table.value[p, row], mask, e)
@@ -116,19 +115,19 @@ def book(store, p, t, i, action, log_prob, value, mask, e):
 
 
 @kernel(parallel=True, numerics=True)
-def act_plain(net, weights, inputs, x, mask, keys, clock, work, scratch, actions, store, t):
-    """Actions of all environments by a forward pass over each, booked as step t.
+def act_plain(net, weights, inputs, x, mask, keys, clock, work, scratch, actions, store, t, start, stop):
+    """Actions of environments start … stop − 1 of each policy by a forward pass over each, booked as step t.
 
     x: (P·N, O); the rest as in `act_by_rows`.
     """
     policies = weights.shape[0]
-    n = keys.size // policies
+    n, size = keys.size // policies, stop - start
     cuts = max(1, _PARTS // policies)
     for task in numba.prange(policies * cuts):
         p, cut = task // cuts, task % cuts
         act_part(
-            net, p, n, weights, inputs, x, mask, keys, clock, cut * n // cuts, (cut + 1) * n // cuts, work, scratch,
-            actions, store, t,
+            net, p, n, weights, inputs, x, mask, keys, clock, start + cut * size // cuts,
+            start + (cut + 1) * size // cuts, work, scratch, actions, store, t,
         )  # fmt: skip
 
 
@@ -148,7 +147,7 @@ def act_part(net, p, n, all_weights, inputs, x, mask, keys, clock, start, stop, 
         for i in range(rows):
             e = p * n + first + i
             exponentials(work[net.output[0, last] + i * padded :][:padded], net.actions, padded, scratch[1])
-            target = draw_target(keys, e, clock)
+            target = draw_target(keys, e, clock, 0)
             action, log_prob = draw(scratch[1], mask[e], net.actions, padded, target, scratch[0])
             actions[e] = action
             book(store, p, t, first + i, action, log_prob, work[net.output[1, last] + i], mask, e)
@@ -185,7 +184,7 @@ def choose_part(net, p, n, all_weights, inputs, x, mask, keys, clock, start, sto
         for i in range(rows):
             e = p * n + first + i
             exponentials(work[net.output[0, last] + i * padded :][:padded], net.actions, padded, scratch[1])
-            actions[e], _ = draw(scratch[1], mask[e], net.actions, padded, draw_target(keys, e, clock), scratch[0])
+            actions[e], _ = draw(scratch[1], mask[e], net.actions, padded, draw_target(keys, e, clock, 0), scratch[0])
 
 
 @kernel(parallel=True, numerics=True)

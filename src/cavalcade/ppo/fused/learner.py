@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
+from gymnasium.spaces import Discrete
 from numpy.typing import NDArray
 
 from cavalcade.config import PPOConfig
@@ -81,26 +82,31 @@ class FusedLearner(Learner):
         if self._distinct:
             self._distinct.forget()
 
-    def act(self, t: int) -> NDArray:
+    def act(self, t: int, group: slice) -> NDArray:
         """Draws actions from the rows of the observations, or by a forward pass."""
         x, mask, packed = self.env.buffers.observation, self.env.buffers.action_mask, self.env.packed
+        clock = self._clock[0] + t
         if self._distinct and packed:
             self._distinct.make_room(self.config.num_envs)
             act.act_by_rows(
                 self._net, self._distinct.table, self._weights, self._inputs, packed.observation, x, mask,
-                packed.action_mask, self.action_keys, self._clock[0], self._work, self._scratch, self._everywhere,
+                packed.action_mask, self.action_keys, clock, self._work, self._scratch, self._everywhere,
                 self._rows, self._actions, self._store, t,
             )  # fmt: skip
         else:
             act.act_plain(
-                self._net, self._weights, self._inputs, x, mask, self.action_keys, self._clock[0], self._work,
-                self._scratch, self._actions, self._store, t,
+                self._net, self._weights, self._inputs, x, mask, self.action_keys, clock, self._work,
+                self._scratch, self._actions, self._store, t, *self._range(group),
             )  # fmt: skip
-        return self._actions
+        return self._actions[group]
 
-    def values(self, final: bool, wanted: NDArray[np.bool_]) -> NDArray:
-        """Values of observations, of the current step or of those that ended an episode."""
-        buffers, packed = self.env.buffers, self.env.packed
+    def _range(self, group: slice) -> tuple[int, int]:
+        """A group as environments of each policy."""
+        return (group.start, group.stop) if self.policies == 1 else (0, self.config.num_envs)
+
+    def values(self, wanted: NDArray[np.bool_], ended_at: int | None = None) -> NDArray:
+        """Values of current observations, or of those that ended episodes in a step."""
+        buffers, packed, final = self.env.buffers, self.env.packed, ended_at is not None
         x = buffers.final_observation if final else buffers.observation
         if self._distinct and packed:
             self._distinct.make_room(self.config.num_envs)
@@ -213,6 +219,8 @@ def why_not(env: Environment, config: PPOConfig, distinct: bool) -> str | None:
     """What stands against the fused learner with these settings, in words, or nothing."""
     if config.replay:
         return f"replay is {config.replay}; the fused learner has none, use --learner torch or --replay 0"
+    if not isinstance(env.spec.action_space, Discrete):
+        return f"actions are {env.spec.action_space}; the fused learner draws one of a list, use --learner torch"
     if distinct and env.packed is None:
         return f"the observations of {env.spec.name} are not packed; distinct rows need that, use --rows plain"
     if distinct and config.value_clip:

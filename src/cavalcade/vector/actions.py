@@ -1,0 +1,114 @@
+"""Actions of any Gymnasium space as rows of numbers, and back.
+
+Discrete is one whole number from 0; MultiDiscrete, MultiBinary and Dict or Tuple of such are several; Box is its values
+in C order, and Dict or Tuple of Box one after the other. Dict goes by sorted key, Tuple in order. A Box with finite
+bounds is shown to the policy as −1 … 1; what a policy sends beyond that is cut off there, or at a bound that only one
+side has.
+"""
+
+from typing import Any
+
+import numpy as np
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Tuple
+from numpy.typing import ArrayLike, NDArray
+
+from cavalcade.envs.contract import checked_actions
+from cavalcade.errors import ActionError, ConfigError
+
+
+class ActionLayout:
+    """How the actions of a space lie in a row."""
+
+    def __init__(self, space: Space, name: str):
+        self._space = space
+        leaves = list(_leaves(space))
+        if all(isinstance(leaf, Discrete | MultiDiscrete | MultiBinary) for leaf in leaves):
+            sizes = np.concatenate([_sizes(leaf) for leaf in leaves])
+            self.learnt = space = Discrete(int(sizes[0])) if isinstance(space, Discrete) else MultiDiscrete(sizes)
+            self._sizes, self.masks = sizes, int(sizes.sum())
+            self.shape: tuple[int, ...] = () if isinstance(space, Discrete) else (len(sizes),)
+            self.dtype = np.dtype(np.int64)
+        elif all(isinstance(leaf, Box) and np.issubdtype(leaf.dtype, np.floating) for leaf in leaves):
+            low, high = (np.concatenate([getattr(x, side).ravel() for x in leaves]) for side in ("low", "high"))
+            self._low, self._high = low.astype(np.float32), high.astype(np.float32)
+            bounded = np.isfinite(self._low) & np.isfinite(self._high)
+            self._middle = np.where(bounded, (self._low + self._high) / 2, 0).astype(np.float32)
+            self._half = np.where(bounded, (self._high - self._low) / 2, 1).astype(np.float32)
+            self.learnt = Box(-np.inf, np.inf, (len(low),), np.float32)
+            self.masks, self.shape, self.dtype = 0, (len(low),), np.dtype(np.float32)
+        else:
+            raise ConfigError(
+                f"{name} has actions {space}; they must be whole numbers (Discrete, MultiDiscrete, MultiBinary) or "
+                "points (Box of floats), or Dict or Tuple of one of the two"
+            )
+        self._first = _offset(self._space)
+
+    def checked(self, actions: ArrayLike, num_envs: int) -> NDArray:
+        """Actions as rows that can be sent, (n, *shape); says what is wrong with those that cannot."""
+        if self.masks == 0:
+            array = np.asarray(actions, np.float32)
+            if array.shape != (num_envs, *self.shape) or not np.isfinite(array).all():
+                raise ActionError(f"actions must be finite numbers of shape {(num_envs, *self.shape)}; got {array!r}")
+            return np.clip(self._middle + self._half * array, self._low, self._high)
+        if self.shape == ():
+            array = checked_actions(actions, num_envs)
+        else:
+            array = np.asarray(actions)
+            if array.shape != (num_envs, *self.shape) or array.dtype.kind not in "iu":
+                raise ActionError(f"actions must be whole numbers of shape {(num_envs, *self.shape)}; got {array!r}")
+        wrong = (array < 0) | (array >= (self._sizes[0] if self.shape == () else self._sizes))
+        if wrong.any():
+            e, part = np.argwhere(wrong.reshape(num_envs, -1))[0].tolist()
+            value, most = array.reshape(num_envs, -1)[e, part], self._sizes[part] - 1
+            raise ActionError(f"action {value} of environment {e} is out of range; it must be from 0 to {most}")
+        return array
+
+    def native(self, rows: NDArray) -> list[Any]:
+        """Rows as the environment's own actions."""
+        if self.shape == ():
+            return (rows + self._first).tolist()
+        if isinstance(self._space, MultiDiscrete):
+            return list((rows + self._first).reshape(-1, *self._space.shape))
+        if isinstance(self._space, Box):
+            return list(rows.reshape(-1, *self._space.shape).astype(self._space.dtype))
+        return [_rebuilt(self._space, list(row)) for row in rows]
+
+
+def _leaves(space: Space):
+    if isinstance(space, Dict):
+        for key in sorted(space.spaces):
+            yield from _leaves(space[key])
+    elif isinstance(space, Tuple):
+        for part in space.spaces:
+            yield from _leaves(part)
+    else:
+        yield space
+
+
+def _sizes(space: Space) -> NDArray[np.int64]:
+    if isinstance(space, Discrete):
+        return np.array([space.n], np.int64)
+    if isinstance(space, MultiDiscrete):
+        return space.nvec.ravel().astype(np.int64)
+    return np.full(int(np.prod(space.shape or ())), 2, np.int64)
+
+
+def _offset(space: Space) -> Any:
+    """What a choice of 0 is called in a space."""
+    start = getattr(space, "start", 0)
+    return int(start) if isinstance(space, Discrete) else np.asarray(start).ravel()
+
+
+def _rebuilt(space: Space, values: list[Any]) -> Any:
+    """An action of a space from the front of a list of values, which are used up."""
+    if isinstance(space, Dict):
+        return {key: _rebuilt(space[key], values) for key in sorted(space.spaces)}
+    if isinstance(space, Tuple):
+        return tuple(_rebuilt(part, values) for part in space.spaces)
+    count = int(np.prod(space.shape or ()))
+    taken, values[:count] = np.array(values[:count]), []
+    if isinstance(space, Discrete):
+        return int(taken[0]) + int(space.start)
+    if isinstance(space, MultiDiscrete):
+        taken = taken + _offset(space)
+    return taken.reshape(space.shape or ()).astype(space.dtype)

@@ -1,0 +1,296 @@
+"""Who steps the environments: this process, or workers that are replaced when they fail.
+
+A batch is served in groups. Every group is a run of rows, cut over the workers of a set; each worker has a chunk in
+several groups, so that it goes on with another while the learner thinks about one. With one group all workers step
+together; with as many sets as workers no worker ever waits for another.
+"""
+
+import mmap
+import os
+import select
+import sys
+import time
+import traceback
+from abc import ABC, abstractmethod
+from typing import Any
+
+import numpy as np
+
+from cavalcade.errors import ConfigError, WorkerError
+from cavalcade.vector.process import Bell, PipeProcess, SharedProcess, WorkerProcess
+from cavalcade.vector.slab import Slab, anonymous_file, layout, slab_over
+from cavalcade.vector.source import Source
+from cavalcade.vector.worker import CLOSE, RESET, STEP, load
+
+_CHECK = 0.25  # seconds between looks at workers that may hang
+_FAREWELL = 1.0  # seconds that workers get to close their environments
+
+Chunks = list[list[tuple[int, int]]]
+
+
+class Crew(ABC):
+    """Steps the rows of a slab."""
+
+    slab: Slab
+    groups: tuple[slice, ...]
+    waits: int = 0  # times that somebody had to be waited for
+
+    @abstractmethod
+    def ask(self, group: int, command: int) -> None:
+        """Has a group stepped or reset."""
+
+    @abstractmethod
+    def take(self) -> int:
+        """Waits until some group that was asked is done; returns which."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Ends the environments."""
+
+
+class SerialCrew(Crew):
+    """All environments in this process, one after the other."""
+
+    def __init__(self, source: Source, num_envs: int, seed: int):
+        places, size = layout(num_envs, source.shapes, 1, 1)
+        self.slab = slab_over(bytearray(size), places)
+        self.slab.seed[0] = seed
+        self.groups = (slice(0, num_envs),)
+        self._rows: Any = load(source.maker).make_rows(self.slab._asdict(), 0, num_envs, source.options)
+        self._command = RESET
+
+    def ask(self, group: int, command: int) -> None:
+        """Notes what to do."""
+        self._command = command
+
+    def take(self) -> int:
+        """Does it."""
+        try:
+            self._rows.reset() if self._command == RESET else self._rows.step()
+        except Exception as error:
+            raise WorkerError(
+                f"an environment failed: {error!r}; mend it, or host it in workers, which are replaced "
+                f"(--backend shared)\n{traceback.format_exc().strip()}"
+            ) from None
+        return 0
+
+    def close(self) -> None:
+        """Ends the environments."""
+        self._rows.close()
+
+
+class WorkerCrew(Crew):
+    """Environments in worker processes.
+
+    A worker that dies, hangs, or whose environments raise or return what is no number is reported and replaced. Its
+    episodes end as truncations at the last observations that were delivered; `broken` counts them.
+
+    Args:
+        source: of the environments.
+        num_envs: rows.
+        backend: shared, in shared memory; or pipe, by pickled messages.
+        workers: processes.
+        async_factor: groups.
+        seed: of the environments.
+        timeout: seconds after which a worker counts as hanging.
+        max_restarts: of workers, after which there is a `WorkerError`.
+        spin: seconds to look for results before sleeping until they come.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        num_envs: int,
+        *,
+        backend: str,
+        workers: int,
+        async_factor: int,
+        seed: int,
+        timeout: float,
+        max_restarts: int,
+        spin: float = 0.0,
+    ):
+        self._source, self._timeout, self._max_restarts, self._spin = source, timeout, max_restarts, spin
+        self.groups, self._chunks, self._members = deal(num_envs, workers, async_factor)
+        chunks = len(self._chunks[0])
+        self._places, self._size = layout(num_envs, source.shapes, workers, chunks)
+        self._file = anonymous_file(self._size) if backend == "shared" else -1
+        block = mmap.mmap(self._file, self._size) if backend == "shared" else bytearray(self._size)
+        self.slab = slab_over(block, self._places)
+        self.slab.seed[0] = seed
+        self._done, self._poll = Bell(), select.poll()
+        self._poll.register(self._done.read_end, select.POLLIN)
+        self._waiting: list[int] = []  # groups that were asked, in that order
+        self._patch = np.zeros((workers, chunks), np.bool_)  # chunks whose episodes are ended here when they are taken
+        self._lost = np.zeros((workers, chunks), np.bool_)  # chunks whose episodes went down with a worker
+        self._delivered = self.slab.observation.copy()
+        self._seen, self._since = np.zeros(workers, np.int64), np.zeros(workers)
+        self._next_check, self.restarts, self.broken, self._closed = 0.0, 0, np.zeros(num_envs, np.bool_), False
+        self._workers: dict[int, WorkerProcess] = {}
+        try:
+            for w in range(workers):
+                self._workers[w] = self._start(w)
+        except ConfigError:
+            self.close()
+            raise
+
+    def ask(self, group: int, command: int) -> None:
+        """Has a group stepped or reset; chunks that went down with a worker begin new episodes instead."""
+        self._waiting.append(group)
+        for w, k in self._members[group]:
+            if command == STEP and self._lost[w, k]:
+                self._patch[w, k] = True
+                self.slab.wanted[slice(*self._chunks[w][k])] = True
+                self._workers[w].ask(k, RESET, self.slab)
+            else:
+                self._workers[w].ask(k, command, self.slab)
+            self._lost[w, k] = False
+
+    def take(self) -> int:
+        """Waits until some group that was asked is done; returns which."""
+        while True:
+            for i, group in enumerate(self._waiting):
+                if self._is_done(group):
+                    del self._waiting[i]
+                    self._deliver(group)
+                    return group
+            self._wait()
+
+    def _is_done(self, group: int) -> bool:
+        asked, finished = self.slab.asked, self.slab.finished
+        return all(asked[member] == finished[member] for member in self._members[group])
+
+    def _deliver(self, group: int) -> None:
+        """Ends what has to be ended here, and remembers what was shown."""
+        slab, rows = self.slab, self.groups[group]
+        self.broken[rows] = False
+        for w, k in self._members[group]:
+            if self._patch[w, k]:
+                self._patch[w, k] = False
+                part = slice(*self._chunks[w][k])
+                slab.final_observation[part] = self._delivered[part]
+                slab.reward[part] = 0
+                slab.terminated[part], slab.truncated[part], self.broken[part] = False, True, True
+                slab.figures[part] = np.nan
+        self._delivered[rows] = slab.observation[rows]
+
+    def _wait(self) -> None:
+        """Sleeps until something happens; sees to workers that died or hang."""
+        self.waits += 1
+        if self._spin:
+            until, finished = time.perf_counter() + self._spin, self.slab.finished.copy()
+            while time.perf_counter() < until:
+                if (finished != self.slab.finished).any():
+                    return
+        for handle, _ in self._poll.poll(1000 * _CHECK):
+            if handle == self._done.read_end:
+                self._done.hush()
+            else:
+                self._listen(next(worker for worker in self._workers.values() if worker.listen == handle))
+        now = time.monotonic()
+        if now >= self._next_check:
+            self._next_check = now + _CHECK
+            self._check_progress(now)
+
+    def _listen(self, worker: WorkerProcess) -> None:
+        try:
+            worker.hear(self.slab)
+        except (EOFError, OSError):
+            self._replace(worker, worker.status())
+
+    def _check_progress(self, now: float) -> None:
+        """Replaces workers that have had something to do for too long."""
+        slab = self.slab
+        for worker in list(self._workers.values()):
+            w, done = worker.index, int(slab.finished[worker.index].sum())
+            if done != self._seen[w] or (slab.asked[w] == slab.finished[w]).all():
+                self._seen[w], self._since[w] = done, now
+            elif worker.process.poll() is not None:
+                self._replace(worker, worker.status())
+            elif now - self._since[w] > self._timeout:
+                worker.ask_where()
+                self._replace(worker, f"has not answered for {self._timeout:g} s")
+
+    def _replace(self, worker: WorkerProcess, why: str) -> None:
+        """A new worker for one that failed; whatever it had in hand is begun anew."""
+        w, slab = worker.index, self.slab
+        report = f"worker {w} (environments {', '.join(f'{a} to {b - 1}' for a, b in worker.chunks)}) {why}"
+        self._poll.unregister(worker.listen)
+        words = worker.last_words()
+        self._workers.pop(w).end()
+        if not slab.ready[w]:
+            raise WorkerError(f"{report} before its environments were made{_quoted(words)}")
+        self.restarts += 1
+        if self.restarts > self._max_restarts:
+            raise WorkerError(
+                f"{report}, after {self._max_restarts} restarts; mend the environment, or allow more with "
+                f"--max-restarts{_quoted(words)}"
+            )
+        print(f"{report}; restarting it ({self.restarts} of {self._max_restarts}){_quoted(words)}", file=sys.stderr)
+        outstanding = slab.asked[w] != slab.finished[w]
+        self._lost[w] = ~outstanding
+        for k in np.flatnonzero(outstanding):
+            self._patch[w, k] |= slab.command[w, k] == STEP
+            slab.wanted[slice(*worker.chunks[k])] = True
+        slab.finished[w] = slab.asked[w]
+        self._workers[w] = self._start(w)
+        for k in np.flatnonzero(outstanding):
+            self._workers[w].ask(int(k), RESET, slab)
+
+    def _start(self, w: int) -> WorkerProcess:
+        common: tuple[Any, ...] = (self._source, w, self._chunks[w], self._places, self._size)
+        if self._file >= 0:
+            process: WorkerProcess = SharedProcess(*common, file=self._file, done=self._done)
+        else:
+            process = PipeProcess(*common)
+        self._poll.register(process.listen, select.POLLIN)
+        self._since[w] = time.monotonic()
+        return process
+
+    def close(self) -> None:
+        """Lets workers close their environments if they do so quickly, then ends them; gives the memory back."""
+        if self._closed:
+            return
+        self._closed = True
+        workers = self._workers.values()
+        for worker in workers:
+            if worker.process.poll() is None:
+                worker.ask(0, CLOSE, self.slab)
+        until = time.monotonic() + _FAREWELL
+        while time.monotonic() < until and any(worker.process.poll() is None for worker in workers):
+            time.sleep(0.005)
+        for worker in workers:
+            worker.end()
+        self._done.close()
+        if self._file >= 0:
+            os.close(self._file)
+
+
+def deal(num_envs: int, workers: int, groups: int) -> tuple[tuple[slice, ...], Chunks, list[list[tuple[int, int]]]]:
+    """Cuts rows into groups and groups over workers.
+
+    Returns the rows of each group; the chunks of each worker, as (start, stop); and the (worker, chunk) of each group.
+    Workers form as many sets as keep at least two groups for each, so that there is always another to go on with.
+    """
+    sets = max(s for s in range(1, workers + 1) if workers % s == groups % s == 0 and (s == 1 or 2 * s <= groups))
+    per_set = workers // sets
+    if num_envs < groups * per_set:
+        raise ConfigError(
+            f"num_envs is {num_envs}; {workers} workers in {groups} groups need at least {groups * per_set}, lower "
+            "--workers or --async-factor"
+        )
+    chunks: Chunks = [[] for _ in range(workers)]
+    members: list[list[tuple[int, int]]] = []
+    rows = tuple(slice(g * num_envs // groups, (g + 1) * num_envs // groups) for g in range(groups))
+    for g, group in enumerate(rows):
+        start, size = group.start, group.stop - group.start
+        mine = range((g % sets) * per_set, (g % sets + 1) * per_set)
+        members.append([(w, len(chunks[w])) for w in mine])
+        for i, w in enumerate(mine):
+            chunks[w].append((start + i * size // per_set, start + (i + 1) * size // per_set))
+    return rows, chunks, members
+
+
+def _quoted(words: str) -> str:
+    """A worker's last words behind a message."""
+    return f"\n{words}" if words else ""

@@ -1,0 +1,159 @@
+"""A batch of single environments, hosted in this process or in workers."""
+
+import contextlib
+import os
+from collections.abc import Sequence
+from typing import Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from cavalcade.config import HostConfig
+from cavalcade.envs.contract import Buffers, Environment, EnvSpec, SavedState
+from cavalcade.errors import ConfigError, StateError, at_least
+from cavalcade.vector.crew import Crew, SerialCrew, WorkerCrew
+from cavalcade.vector.source import Source
+from cavalcade.vector.worker import RESET, STEP
+
+BROKEN = "broken"  # label of episodes that ended because their worker failed
+
+
+class Hosted(Environment):
+    """Single environments behind the contract of a batch; equal seeds give equal episodes on any backend.
+
+    Games in progress cannot be saved: after `load_state` new ones begin, behind those that were begun before.
+    """
+
+    continues = False
+    label_names = ("", BROKEN)
+
+    def __init__(self, source: Source, num_envs: int, config: HostConfig | None = None, *, seed: int = 0):
+        self.source, self.config, self._seed = source, config or HostConfig(), at_least("seed", seed, 0)
+        num_envs = at_least("num_envs", num_envs, 1)
+        self.spec = EnvSpec(source.name, num_envs, source.shapes.observed, source.shapes.actions.learnt)
+        self.crew = make_crew(source, num_envs, self.config, seed)
+        self.slab = s = self.crew.slab
+        self.buffers = Buffers(s.observation, s.reward, s.terminated, s.truncated, s.final_observation, s.action_mask)
+        self.figure_names = source.shapes.figures
+        self.figures = s.figures
+        self.true_state = s.true_state if source.shapes.true_state else None
+        self._begun, self._sent = False, 0
+
+    @property
+    def groups(self) -> tuple[slice, ...]:
+        """The environments that are driven together."""
+        return self.crew.groups
+
+    @property
+    def labels(self):
+        """Which of the episodes that ended were broken off."""
+        return self.crew.broken.astype(np.int8) if isinstance(self.crew, WorkerCrew) else None
+
+    @property
+    def restarts(self) -> int:
+        """Workers that had to be replaced."""
+        return self.crew.restarts if isinstance(self.crew, WorkerCrew) else 0
+
+    def reset(self, *, seed: int | Sequence[int] | None = None, indices: ArrayLike | None = None) -> Buffers:
+        """Begins the next episode everywhere or in the given environments; with a seed, that seed's first episode."""
+        if self._sent:
+            raise StateError("reset while actions are under way; take their results first")
+        slab = self.slab
+        slab.wanted[:] = indices is None
+        if indices is not None:
+            if not self._begun or seed is not None:
+                raise StateError("reset was given indices; the first reset, or one with a seed, is for all of them")
+            slab.wanted[np.asarray(indices)] = True
+        if seed is not None:
+            if not isinstance(seed, int):
+                raise ConfigError(f"seed is {seed!r}; hosted environments take one whole number")
+            slab.seed[0] = at_least("seed", seed, 0)
+            slab.episodes[:] = 0
+        for group in range(len(self.groups)):
+            self.crew.ask(group, RESET)
+        for _ in self.groups:
+            self.crew.take()
+        self._begun = True
+        return self.buffers
+
+    def send(self, actions: ArrayLike) -> None:
+        """Hands over one action per environment."""
+        self._check_begun()
+        self.slab.action[:] = self.source.shapes.actions.checked(actions, self.spec.num_envs)
+        for group in range(len(self.groups)):
+            self._ask(group)
+
+    def recv(self) -> Buffers:
+        """Waits for the results of all actions sent."""
+        if not self._sent:
+            raise StateError("recv without actions; call send(actions) first")
+        while self._sent:
+            self.take()
+        return self.buffers
+
+    def send_group(self, group: int, actions: ArrayLike) -> None:
+        """Hands over one action per environment of a group."""
+        self._check_begun()
+        rows = self.groups[group]
+        self.slab.action[rows] = self.source.shapes.actions.checked(actions, rows.stop - rows.start)
+        self._ask(group)
+
+    def take(self) -> int:
+        """Waits for the results of some group that actions were sent to; returns which."""
+        group = self.crew.take()
+        self._sent -= 1
+        return group
+
+    def save_state(self, indices: ArrayLike | None = None) -> SavedState:
+        """How many episodes each environment has begun."""
+        return {"episodes": self.slab.episodes[slice(None) if indices is None else np.asarray(indices)].copy()}
+
+    def load_state(self, saved: SavedState, indices: ArrayLike | None = None) -> None:
+        """Begins new episodes behind those that were begun before."""
+        rows = slice(None) if indices is None else np.asarray(indices)
+        if "episodes" not in saved or saved["episodes"].shape != self.slab.episodes[rows].shape:
+            raise StateError(f"the saved state is not one of {self.spec.num_envs} hosted environments")
+        self.slab.episodes[rows] = saved["episodes"]
+        self.reset(indices=indices)
+
+    def clone(self, indices: ArrayLike | None = None) -> Self:
+        """Another batch of as many environments as are named, in episodes of their own."""
+        count = self.spec.num_envs if indices is None else len(np.atleast_1d(np.asarray(indices)))
+        other = type(self)(self.source, count, HostConfig(backend="serial"), seed=self._seed + 1)
+        other.reset()
+        return other
+
+    def close(self) -> None:
+        """Ends the environments and their workers."""
+        self.crew.close()
+
+    def __del__(self):
+        with contextlib.suppress(Exception):
+            self.close()
+
+    def _check_begun(self) -> None:
+        if not self._begun:
+            raise StateError("step before the first reset; call reset() once")
+
+    def _ask(self, group: int) -> None:
+        self._sent += 1
+        self.crew.ask(group, STEP)
+
+
+def make_crew(source: Source, num_envs: int, config: HostConfig, seed: int) -> Crew:
+    """Who steps the environments, by configuration."""
+    if config.backend == "serial":
+        return SerialCrew(source, num_envs, seed)
+    is_async = config.backend == "async"
+    factor = config.async_factor if is_async else 1
+    return WorkerCrew(
+        source,
+        num_envs,
+        backend="pipe" if config.backend == "pipe" else "shared",
+        workers=config.workers or max(1, min(os.cpu_count() or 1, num_envs // factor)),
+        async_factor=factor,
+        seed=seed,
+        timeout=config.worker_timeout,
+        max_restarts=config.max_restarts,
+        spin=config.spin * 1e-6,
+    )

@@ -1,0 +1,146 @@
+"""Some environments of a batch, stepped one after the other; in a worker, or in this process."""
+
+import math
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.spaces.utils import flatten
+from gymnasium.wrappers import OrderEnforcing, TimeLimit
+
+from cavalcade.errors import WorkerError
+from cavalcade.vector.actions import ActionLayout
+from cavalcade.vector.source import is_flat, make_env
+
+_NEVER = 2**62
+
+
+def make_rows(fields: dict[str, np.ndarray], start: int, stop: int, options: dict[str, Any]) -> "Rows":
+    """What a worker asks for."""
+    return Rows(fields, start, stop, **options)
+
+
+class Rows:
+    """Environments of rows start … stop − 1 of a slab."""
+
+    def __init__(
+        self,
+        fields: dict[str, np.ndarray],
+        start: int,
+        stop: int,
+        *,
+        name: str,
+        options: dict[str, Any],
+        infos: list[str],
+        true_state_every: int,
+    ):
+        self._fields, self._rows = fields, slice(start, stop)
+        made = [make_env(name, options) for _ in range(start, stop)]
+        self._space, self._actions = made[0].observation_space, ActionLayout(made[0].action_space, name)
+        self._envs, limits = zip(*(unwrapped(env) for env in made), strict=True)
+        self._limit, self._lengths = limits[0], [0] * len(made)
+        self._flat, self._infos, self._state_every = is_flat(self._space), infos, true_state_every
+        self._masked = self._actions.masks > 0 and hasattr(made[0].unwrapped, "action_masks")
+        fields["action_mask"][self._rows] = True
+        self._observation = fields["observation"][self._rows]
+        self._final, self._mask = fields["final_observation"][self._rows], fields["action_mask"][self._rows]
+        self._state, self._figures = fields["true_state"][self._rows], fields["figures"][self._rows]
+        self._clock = 0
+
+    def reset(self) -> None:
+        """Begins episodes where wanted; each environment has a seed of its own, and another one each time."""
+        f, first = self._fields, self._rows.start
+        for i, env in enumerate(self._envs):
+            row = first + i
+            if not f["wanted"][row]:
+                continue
+            f["episodes"][row] += 1
+            words = np.random.SeedSequence([int(f["seed"][0]), row, int(f["episodes"][row])]).generate_state(1)
+            observation, info = env.reset(seed=int(words[0] >> 1))
+            self._lengths[i] = 0
+            self._masked = self._masked or (self._actions.masks > 0 and "action_mask" in info)
+            self._show(i, observation, info)
+            if self._state_every:
+                self._show_state(i)
+            f["reward"][row] = 0
+            f["terminated"][row] = f["truncated"][row] = False
+        self._check(f["reward"][self._rows])
+
+    def step(self) -> None:
+        """One step of each with the action in its row; where an episode ends, the next one begins."""
+        f, rows, lengths, limit = self._fields, self._rows, self._lengths, self._limit
+        flat, shown = self._flat and not self._masked, self._observation
+        self._clock += 1
+        state_due = self._state_every and self._clock % self._state_every == 0
+        rewards, overs, lates = [], [], []
+        for i, (env, action) in enumerate(zip(self._envs, self._actions.native(f["action"][rows]), strict=True)):
+            observation, reward, over, late, info = env.step(action)
+            lengths[i] += 1
+            late = late or lengths[i] >= limit
+            if over or late:
+                observation, info = self._end(i, observation, info)
+            if flat:
+                shown[i] = observation
+            else:
+                self._show(i, observation, info)
+            if state_due or (self._state_every and over | late):
+                self._show_state(i)
+            rewards.append(reward)
+            overs.append(over)
+            lates.append(late)
+        f["reward"][rows], f["terminated"][rows], f["truncated"][rows] = rewards, overs, lates
+        self._check(f["reward"][rows])
+
+    def _end(self, i: int, observation: Any, info: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        """Books the last observation of an episode and begins the next."""
+        self._final[i] = self._row(observation)
+        for k, name in enumerate(self._infos):
+            self._figures[i, k] = _number(info.get(name))
+        if not np.isfinite(self._final[i]).all():
+            raise WorkerError(f"environment {self._rows.start + i} returned a value that is no number")
+        self._lengths[i] = 0
+        self._fields["episodes"][self._rows.start + i] += 1
+        return self._envs[i].reset()
+
+    def _row(self, observation: Any) -> Any:
+        return observation if self._flat else flatten(self._space, observation)
+
+    def _show(self, i: int, observation: Any, info: dict[str, Any]) -> None:
+        self._observation[i] = self._row(observation)
+        if self._masked:
+            env: Any = self._envs[i].unwrapped
+            self._mask[i] = info["action_mask"] if "action_mask" in info else env.action_masks()
+
+    def _show_state(self, i: int) -> None:
+        env: Any = self._envs[i].unwrapped
+        self._state[i] = np.ravel(env.true_state())
+
+    def _check(self, reward: np.ndarray) -> None:
+        """Refuses what no learner can use."""
+        if not (np.isfinite(self._observation).all() and np.isfinite(reward).all()):
+            bad = ~(np.isfinite(self._observation).all(axis=1) & np.isfinite(reward))
+            where = self._rows.start + int(bad.argmax())
+            raise WorkerError(f"environment {where} returned a value that is no number")
+
+    def close(self) -> None:
+        """Ends the environments."""
+        for env in self._envs:
+            env.close()
+
+
+def unwrapped(env: gymnasium.Env) -> tuple[gymnasium.Env, int]:
+    """An environment without the wrappers for what is done here anyway, and its time limit."""
+    limit = _NEVER
+    if type(env) is TimeLimit:
+        env, limit = env.env, env._max_episode_steps
+    if type(env) is OrderEnforcing:
+        env = env.env
+    return env, limit
+
+
+def _number(value: Any) -> float:
+    """A figure from an info; what is none is not a number."""
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return math.nan

@@ -1,0 +1,92 @@
+"""Where single environments come from, and what a batch of them looks like.
+
+A source is plain data, so that a worker can make the environments by itself. For Gymnasium it is a name:
+`CartPole-v1`, or `mypackage:MyEnv-v0`, which imports mypackage first. Observations of any space that Gymnasium can
+flatten become one row: Box in C order, Discrete one-hot, MultiDiscrete one one-hot after the other, Dict by sorted key,
+Tuple in order (`gymnasium.spaces.utils`); bytes stay bytes, everything else is float32.
+"""
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.spaces import Box, Space
+from gymnasium.spaces.utils import flatten_space
+
+from cavalcade.errors import ConfigError
+from cavalcade.vector.actions import ActionLayout
+
+GYM_ROWS = "cavalcade.vector.rows"
+
+
+@dataclass(frozen=True)
+class Shapes:
+    """Sizes and types of the rows of a batch."""
+
+    observation: int  # O
+    observation_type: str
+    actions: ActionLayout
+    figures: tuple[str, ...] = ()  # what is told of an episode that ended
+    true_state: int = 0  # S, 0 where it is not asked for
+    true_state_type: str = "float32"
+
+    @property
+    def observed(self) -> Box:
+        """The space of observations."""
+        low, high = (0, 255) if self.observation_type == "uint8" else (-np.inf, np.inf)
+        return Box(low, high, (self.observation,), np.dtype(self.observation_type).type)
+
+
+@dataclass(frozen=True)
+class Source:
+    """Enough to make environments anywhere."""
+
+    name: str
+    shapes: Shapes
+    maker: str  # module or file whose `make_rows` serves rows of a batch
+    options: Mapping[str, Any]  # of the maker
+    python: Path = field(default_factory=lambda: Path(sys.executable))  # what runs the workers
+
+
+def gym_source(
+    name: str, options: Mapping[str, Any] | None = None, *, infos: Sequence[str] = (), true_state_every: int = 0
+) -> Source:
+    """Environments of Gymnasium; one is made here to look at its spaces, and what cannot be trained on is refused."""
+    given = dict(options or {})
+    env = make_env(name, given)
+    try:
+        flat = flatten_space(env.observation_space)
+        if not isinstance(flat, Box):
+            raise ConfigError(f"{name} has observations {env.observation_space}, which have no fixed flat form")
+        kind = "uint8" if flat.dtype == np.uint8 else "float32"
+        size = _true_state_size(env, name) if true_state_every else 0
+        shapes = Shapes(int(flat.shape[0]), kind, ActionLayout(env.action_space, name), tuple(infos), size)
+    finally:
+        env.close()
+    made = {"name": name, "options": given, "infos": list(infos), "true_state_every": true_state_every}
+    return Source(name, shapes, GYM_ROWS, made)
+
+
+def make_env(name: str, options: Mapping[str, Any]) -> gymnasium.Env:
+    """One environment of Gymnasium."""
+    try:
+        return gymnasium.make(name, disable_env_checker=True, **options)
+    except (gymnasium.error.Error, ImportError, AttributeError, TypeError, ValueError) as error:
+        reason = " ".join(str(error).split())
+        raise ConfigError(f"environment {name!r} cannot be made: {reason}") from None
+
+
+def _true_state_size(env: gymnasium.Env, name: str) -> int:
+    if not hasattr(env.unwrapped, "true_state"):
+        raise ConfigError(f"{name} has no true_state(); leave out --true-state-every, or add the method to it")
+    env.reset(seed=0)
+    return int(np.size(env.unwrapped.true_state()))  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def is_flat(space: Space) -> bool:
+    """Whether observations are rows of numbers already."""
+    return isinstance(space, Box) and len(space.shape) == 1

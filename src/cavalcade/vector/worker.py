@@ -1,0 +1,113 @@
+"""A worker process: waits to be woken, does what is asked of its chunks of rows, says that it is done.
+
+Run as a file by any interpreter from Python 3.8 on that has numpy, so that old environments can be hosted as well; it
+imports nothing of Cavalcade unless the maker of its rows is a module of it. The argument is JSON. It inherits `life`,
+a pipe whose other end only the parent holds: when that closes, the kernel ends the worker, whatever it is doing. Where
+rows lie in shared memory it inherits that too, with `go` and `done` for waking; else messages pass through a socket.
+"""
+
+import faulthandler
+import fcntl
+import importlib
+import json
+import mmap
+import os
+import runpy
+import signal
+import sys
+import traceback
+import types
+
+import numpy as np
+
+STEP, RESET, CLOSE = range(3)
+ONE = (1).to_bytes(8, sys.byteorder)  # wakes: adds to an eventfd, or is a message in a pipe
+ANSWER = ("observation", "final_observation", "reward", "terminated", "truncated", "action_mask", "figures",
+          "true_state", "episodes")  # fmt: skip
+_MOST_SAID = 1 << 20  # bytes of standard error kept
+
+
+def main(task):
+    """Serves until it is told to end, or the parent is gone."""
+    if task["path"]:
+        sys.path[:] = task["path"]
+    if "slab" in task:
+        buffer = mmap.mmap(task["slab"], task["size"])
+    else:
+        buffer = bytearray(task["size"])
+    fields = {name: np.ndarray(shape, kind, buffer, at) for name, shape, kind, at in task["places"]}
+    make = load(task["maker"]).make_rows
+    rows = [make(fields, start, stop, task["options"]) for start, stop in task["chunks"]]
+    if "slab" in task:
+        serve_shared(fields, rows, task)
+    else:
+        serve_pipe(fields, rows, task)
+    for part in rows:
+        part.close()
+
+
+def load(maker):
+    """The module that serves rows, by name or by file."""
+    if not maker.endswith(".py"):
+        return importlib.import_module(maker)
+    content = runpy.run_path(maker)
+    return types.SimpleNamespace(**content)
+
+
+def perform(part, command):
+    """What was asked of a chunk."""
+    if command == RESET:
+        part.reset()
+    else:
+        part.step()
+    if os.fstat(2).st_size > _MOST_SAID:
+        os.ftruncate(2, 0)
+
+
+def serve_shared(fields, rows, task):
+    """Looks for work in shared memory."""
+    w, go, done = task["worker"], task["go"], task["done"]
+    asked, finished, command = (fields[name][w] for name in ("asked", "finished", "command"))
+    fields["ready"][w] = True
+    while True:
+        for k, part in enumerate(rows):
+            if asked[k] != finished[k]:
+                if command[k] == CLOSE:
+                    return
+                perform(part, command[k])
+                finished[k] = asked[k]
+                os.write(done, ONE)
+        if (asked == finished).all():
+            os.read(go, 4096)
+
+
+def serve_pipe(fields, rows, task):
+    """Takes pickled messages from its parent and answers with pickled rows."""
+    from multiprocessing.connection import Connection
+
+    connection = Connection(task["socket"])
+    connection.send(None)
+    while True:
+        k, command, seed, inputs = connection.recv()
+        if command == CLOSE:
+            return
+        start, stop = task["chunks"][k]
+        fields["seed"][0] = seed
+        for name, values in inputs.items():
+            fields[name][start:stop] = values
+        perform(rows[k], command)
+        connection.send((k, {name: fields[name][start:stop] for name in ANSWER}))
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent as well, and it decides
+    faulthandler.enable()
+    faulthandler.register(signal.SIGUSR1, all_threads=False)  # says where it hangs
+    arguments = json.loads(sys.argv[1])
+    fcntl.fcntl(arguments["life"], fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(arguments["life"], fcntl.F_SETFL, os.O_ASYNC)  # SIGIO ends the process once the other end is closed
+    try:
+        main(arguments)
+    except Exception:
+        traceback.print_exc()
+        sys.exit(3)
