@@ -4,8 +4,9 @@ import re
 
 import pytest
 
-from cavalcade.config import Cage2Task, PPOConfig, TrainConfig, as_dict, differences, from_dict
+from cavalcade.config import Cage2Task, PPOConfig, TrainConfig
 from cavalcade.errors import ConfigError
+from cavalcade.plain import as_dict, differences, from_dict
 
 
 def test_plain_data_and_back():

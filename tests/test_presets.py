@@ -2,8 +2,9 @@
 
 import pytest
 
-from cavalcade.config import TrainConfig, from_dict
+from cavalcade.config import TrainConfig
 from cavalcade.errors import ConfigError
+from cavalcade.plain import from_dict
 from cavalcade.presets import recipe, recipe_names
 
 

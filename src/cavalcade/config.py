@@ -1,14 +1,12 @@
 """Settings: frozen dataclasses, every field documented where it is declared; sizes are checked at construction."""
 
-import dataclasses
-import types
-import typing
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
+
+import yaml
 
 from cavalcade.errors import ConfigError, at_least, one_of, seed_from
-
-T = TypeVar("T")
+from cavalcade.plain import differences
 
 
 @dataclass(frozen=True)
@@ -108,47 +106,6 @@ class Cage2Task:
 
 
 @dataclass(frozen=True)
-class TrainConfig:
-    """A training run."""
-
-    task: Cage2Task = field(default_factory=Cage2Task)
-    ppo: PPOConfig = field(default_factory=PPOConfig)
-    target: str = "cage2"
-    """What is trained on."""
-    episodes: int = 100_000
-    """Episodes that each policy plays."""
-    seed: int = 0
-    """Seed of the first policy; the others follow on."""
-    policies: int = 1
-    """Policies trained side by side, each with a seed of its own."""
-    checkpoint_every: int = 500
-    """Updates between checkpoints; 0 for one at the end only."""
-    keep: int = 3
-    """Checkpoints kept."""
-
-    def __post_init__(self):
-        one_of("target", self.target, ("cage2",))
-        seed_from("seed", self.seed)
-        for name, least in (("episodes", 1), ("policies", 1), ("checkpoint_every", 0), ("keep", 1)):
-            at_least(name, getattr(self, name), least)
-        if not self.updates:
-            raise ConfigError(
-                f"{self.episodes} episodes of {self.task.horizon} steps are fewer than one update of "
-                f"{self.ppo.num_envs} environments × {self.ppo.update_steps} steps; give more episodes"
-            )
-
-    @property
-    def updates(self) -> int:
-        """Updates that fit into the budget of episodes; it is never exceeded."""
-        return self.episodes * self.task.horizon // (self.ppo.num_envs * self.ppo.update_steps)
-
-    @property
-    def seeds(self) -> list[int]:
-        """Seeds of the policies."""
-        return list(range(self.seed, self.seed + self.policies))
-
-
-@dataclass(frozen=True)
 class HostConfig:
     """How single environments are hosted."""
 
@@ -177,6 +134,137 @@ class HostConfig:
             raise ConfigError(f"spin is {self.spin}; it must be from 0 to 1e6 microseconds")
         if not self.worker_timeout > 0:
             raise ConfigError(f"worker_timeout is {self.worker_timeout}; it must be above 0")
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """A training run."""
+
+    task: Cage2Task = field(default_factory=Cage2Task)
+    ppo: PPOConfig = field(default_factory=PPOConfig)
+    target: str = "cage2"
+    """What is trained on."""
+    episodes: int = 100_000
+    """Episodes that each policy plays."""
+    seed: int = 0
+    """Seed of the first policy; the others follow on."""
+    policies: int = 1
+    """Policies trained side by side, each with a seed of its own."""
+    checkpoint_every: int = 500
+    """Updates between checkpoints; 0 for one at the end only."""
+    keep: int = 3
+    """Checkpoints kept."""
+
+    def __post_init__(self):
+        one_of("target", self.target, (type(self).target,))
+        seed_from("seed", self.seed)
+        for name, least in (("episodes", 1), ("policies", 1), ("checkpoint_every", 0), ("keep", 1)):
+            at_least(name, getattr(self, name), least)
+        if not self.updates:
+            raise ConfigError(
+                f"{self.episodes} episodes of {self.task.horizon} steps are fewer than one update of "
+                f"{self.ppo.num_envs} environments × {self.ppo.update_steps} steps; give more episodes"
+            )
+
+    @property
+    def updates(self) -> int:
+        """Updates that fit into the budget of episodes; it is never exceeded."""
+        return self.episodes * self.task.horizon // (self.ppo.num_envs * self.ppo.update_steps)
+
+    @property
+    def seeds(self) -> list[int]:
+        """Seeds of the policies."""
+        return list(range(self.seed, self.seed + self.policies))
+
+
+@dataclass(frozen=True)
+class CyborgTrainConfig(TrainConfig):
+    """A training run in the original CybORG."""
+
+    target: str = "cyborg"
+    """What is trained on."""
+    cyborg: str = ""
+    """A clone of cage-challenge/cage-challenge-2."""
+    cyborg_python: str = ""
+    """An interpreter with CybORG's old dependencies; this one if not given."""
+    host: HostConfig = field(default_factory=HostConfig)
+
+    def __post_init__(self):
+        super().__post_init__()
+        if not self.cyborg:
+            raise ConfigError("target is cyborg without --cyborg; name your clone of cage-challenge/cage-challenge-2")
+
+
+@dataclass(frozen=True)
+class GymTrainConfig:
+    """A training run on a Gymnasium environment."""
+
+    ppo: PPOConfig = field(default_factory=lambda: GYM_PPO)
+    host: HostConfig = field(default_factory=HostConfig)
+    target: str = "gym:CartPole-v1"
+    """What is trained on: gym: and the name of an environment, or gym:package:name to import a package first."""
+    env_options: tuple[str, ...] = ()
+    """Options of the environment, each as name=value, e.g. is_slippery=false."""
+    steps: int = 500_000
+    """Environment steps, never exceeded."""
+    seed: int = 0
+    """Seed of the policy and of the environments."""
+    checkpoint_every: int = 50
+    """Updates between checkpoints; 0 for one at the end only."""
+    keep: int = 3
+    """Checkpoints kept."""
+
+    def __post_init__(self):
+        for name, least in (("steps", 1), ("checkpoint_every", 0), ("keep", 1)):
+            at_least(name, getattr(self, name), least)
+        seed_from("seed", self.seed)
+        if not self.target.startswith(GYM) or self.target == GYM:
+            raise ConfigError(f"target is {self.target!r}; it must be gym: and the name of an environment")
+        if wrong := [text for text in self.env_options if not text.partition("=")[0] or "=" not in text]:
+            raise ConfigError(f"env_options has {wrong[0]!r}; each must be name=value")
+        if not self.updates:
+            raise ConfigError(
+                f"{self.steps} steps are fewer than one update of {self.ppo.num_envs} environments × "
+                f"{self.ppo.update_steps} steps; give more"
+            )
+
+    @property
+    def name(self) -> str:
+        """The environment's name for gymnasium.make."""
+        return self.target.removeprefix(GYM)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The environment's options; values are read as YAML, so that true, 3 and [1, 2] are what they look like."""
+        pairs = (text.partition("=") for text in self.env_options)
+        return {name: yaml.safe_load(value) for name, _, value in pairs}
+
+    @property
+    def updates(self) -> int:
+        """Updates that fit into the budget of steps."""
+        return self.steps // (self.ppo.num_envs * self.ppo.update_steps)
+
+    @property
+    def seeds(self) -> list[int]:
+        """The policy's seed."""
+        return [self.seed]
+
+
+GYM = "gym:"  # begins the names of Gymnasium environments
+GYM_PPO = PPOConfig(
+    num_envs=64, update_steps=64, minibatches=4, learning_rate=1e-3, normalise_observations=True, entropy_coef=0.005
+)
+AnyTrainConfig = TrainConfig | GymTrainConfig
+
+
+def training_kind(target: str) -> type[TrainConfig] | type[GymTrainConfig]:
+    """The kind of settings that a training on a target has."""
+    if target.startswith(GYM):
+        return GymTrainConfig
+    kinds = {kind.target: kind for kind in (TrainConfig, CyborgTrainConfig)}
+    if target not in kinds:
+        raise ConfigError(f"target is {target!r}; it must be {', '.join(kinds)} or gym: and the name of an environment")
+    return kinds[target]
 
 
 @dataclass(frozen=True)
@@ -239,6 +327,11 @@ class SearchConfig:
     """Updates without a gain of 0.01 in compliance after which it stops; 0 for never."""
     score: Literal["heldout", "tail"] = "heldout"
     """What counts: greedy play on fresh games, or the last 3 training episodes of every environment."""
+    cyborg: str = ""
+    """With target cyborg: a clone of cage-challenge/cage-challenge-2."""
+    cyborg_python: str = ""
+    """With target cyborg: an interpreter with CybORG's old dependencies; this one if not given."""
+    host: HostConfig = field(default_factory=HostConfig)
     score_episodes: int = 200
     """Fresh games per score."""
     confirm: int = 5
@@ -262,9 +355,16 @@ class SearchConfig:
         ):  # fmt: skip
             at_least(name, getattr(self, name), least)
         seed_from("seed", self.seed, 10**6)  # leaves room for the seeds of its members
-        one_of("target", self.target, ("cage2", "checkpoints"))
-        if self.target != "cage2" and (given := differences(Cage2Task(horizon=self.task.horizon), self.task)):
-            raise ConfigError(f"{given[0].split()[0]} is given with {self.target}; only cage2 has it")
+        one_of("target", self.target, ("cage2", "checkpoints", "cyborg"))
+        if (self.target == "cyborg") != bool(self.cyborg):
+            raise ConfigError(
+                f"target is {self.target} and cyborg is {self.cyborg!r}; target cyborg, and no other, needs a clone of "
+                "cage-challenge/cage-challenge-2"
+            )
+        if self.target != "cyborg" and (given := differences(HostConfig(), self.host)):
+            raise ConfigError(f"{given[0].split()[0]} is given with {self.target}; only cyborg is hosted in workers")
+        if self.target == "checkpoints" and (given := differences(Cage2Task(horizon=self.task.horizon), self.task)):
+            raise ConfigError(f"{given[0].split()[0]} is given with {self.target}; only games of CAGE-2 have it")
         if not 0 <= self.compliance_threshold <= 1:
             raise ConfigError(f"compliance_threshold is {self.compliance_threshold}; it must be from 0 to 1")
         if not 0 <= self.ucb_beta <= 100:
@@ -312,61 +412,3 @@ class SearchConfig:
     def steps_per_order(self) -> int:
         """Environment steps of a training."""
         return self.updates_per_order * self.steps_per_update
-
-
-def as_dict(config: Any) -> dict[str, Any]:
-    """A configuration as plain data, for YAML and JSON."""
-    plain = {}
-    for f in dataclasses.fields(config):
-        value = getattr(config, f.name)
-        plain[f.name] = (
-            as_dict(value) if dataclasses.is_dataclass(value) else list(value) if isinstance(value, tuple) else value
-        )
-    return plain
-
-
-def from_dict(kind: type[T], plain: Any, where: str = "", base: T | None = None) -> T:
-    """A configuration from plain data; what is not named is as in `base`, or the default. Says what does not fit."""
-    if not isinstance(plain, dict):
-        raise ConfigError(f"{where or kind.__name__} is {plain!r}; it must be a mapping of settings")
-    known = {f.name: f for f in dataclasses.fields(kind)}  # pyright: ignore[reportArgumentType]
-    hints = typing.get_type_hints(kind)
-    values = {name: getattr(base, name) for name in known} if base is not None else {}
-    for name, value in plain.items():
-        if name not in known:
-            raise ConfigError(f"{where}{name} is no setting; there are {', '.join(known)}")
-        values[name] = _convert(hints[name], value, f"{where}{name}", values.get(name))
-    return kind(**values)
-
-
-def _convert(kind: Any, value: Any, where: str, base: Any) -> Any:
-    """A value as its type wants it."""
-    origin = typing.get_origin(kind)
-    if dataclasses.is_dataclass(kind):
-        return from_dict(kind, value, f"{where}.", base)  # pyright: ignore[reportArgumentType]
-    if origin is Literal:
-        one_of(where, value, typing.get_args(kind))
-        return value
-    if origin is tuple:
-        if not isinstance(value, list | tuple):
-            raise ConfigError(f"{where} is {value!r}; it must be a list")
-        return tuple(_convert(typing.get_args(kind)[0], item, where, None) for item in value)
-    if origin is types.UnionType and value is None:
-        return None
-    if kind is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    if isinstance(kind, type) and (not isinstance(value, kind) or (kind is int and isinstance(value, bool))):
-        raise ConfigError(f"{where} is {value!r}; it must be of type {kind.__name__}")
-    return value
-
-
-def differences(one: Any, other: Any, where: str = "") -> list[str]:
-    """The settings in which two configurations of a kind differ, in words."""
-    found = []
-    for f in dataclasses.fields(one):
-        a, b = getattr(one, f.name), getattr(other, f.name)
-        if dataclasses.is_dataclass(a):
-            found += differences(a, b, f"{where}{f.name}.")
-        elif a != b:
-            found.append(f"{where}{f.name} {a} before, {b} now")
-    return found

@@ -16,7 +16,7 @@ from cavalcade.config import Cage2Task, PPOConfig, SearchConfig, WorkflowConfig
 from cavalcade.envs.checkpoints import CHECKPOINTS
 from cavalcade.errors import ConfigError, RunError
 from cavalcade.runs.checkpoint import checkpoints
-from cavalcade.runs.directory import RunDirectory, open_run
+from cavalcade.runs.directory import RunDirectory, open_run, open_search
 from cavalcade.search.engine import Search
 from cavalcade.workflow.orders import kendall
 
@@ -38,7 +38,7 @@ TINY = SearchConfig(
 
 def search(path, config=TINY, *, resume=False, stop_at=None, threads=1):
     """Runs a search, or a part of it."""
-    run = open_run(path, SearchConfig) if resume else RunDirectory(path, SearchConfig)
+    run = open_search(path) if resume else RunDirectory(path, SearchConfig)
     with run.locked():
         found = Search(run, run.config() if resume else config, resume=resume, threads=0 if resume else threads)
         while not found.done and found.updates != stop_at:

@@ -13,8 +13,9 @@ import torch
 from numpy.typing import NDArray
 
 from cavalcade.bench import peers
-from cavalcade.config import Cage2Task, PPOConfig, TrainConfig, from_dict
+from cavalcade.config import Cage2Task, PPOConfig, TrainConfig
 from cavalcade.errors import ConfigError
+from cavalcade.plain import from_dict
 from cavalcade.ppo.learner import Learner
 from cavalcade.ppo.make import make_learner
 from cavalcade.ppo.rollout import Ended

@@ -121,7 +121,7 @@ def _policy(options: Options) -> tuple[Callable[[], Actor], Cage2Task, str]:
                 member, _ = best_policy(saved)
         name += f", policy {member} of {saved.policies}" + (", the best in validation" * (options.member is None))
     saved.player(member)  # refuses a policy that is not there
-    return lambda: saved.player(member, greedy=not options.sampled, seed=options.seed), saved.config.task, name
+    return lambda: saved.player(member, greedy=not options.sampled, seed=options.seed), saved.task, name
 
 
 def _print_cells(revision: str, cells: list[Cell]) -> None:

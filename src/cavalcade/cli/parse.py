@@ -35,6 +35,17 @@ def check_seconds(seconds: float) -> None:
         raise ConfigError(f"seconds is {seconds}; it must be above 0 and below 3600")
 
 
+def option(args: Sequence[str], name: str) -> str | None:
+    """The value of an option that is needed before all of them are parsed."""
+    flag, found = f"--{name}", None
+    for i, arg in enumerate(args):
+        if arg == flag:
+            found = args[i + 1] if i + 1 < len(args) else ""
+        elif arg.startswith(f"{flag}="):
+            found = arg.partition("=")[2]
+    return found
+
+
 def parse(options: type[T], args: Sequence[str], verb: str, default: T | None = None) -> T:
     """Options of a verb from its arguments; nested settings need no prefix."""
     said = io.StringIO()

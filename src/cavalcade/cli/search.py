@@ -10,12 +10,13 @@ from typing import Any, Literal
 import numpy as np
 import tyro
 
-from cavalcade.cli.parse import parse
+from cavalcade.cli.parse import option, parse
 from cavalcade.cli.waiting import COMPILING, waiting
-from cavalcade.config import SearchConfig, as_dict, differences
+from cavalcade.config import SearchConfig
 from cavalcade.errors import RunError, at_least
+from cavalcade.plain import as_dict, differences
 from cavalcade.report.search import search_report
-from cavalcade.runs.directory import RunDirectory, open_run, write_whole
+from cavalcade.runs.directory import RunDirectory, open_search, write_whole
 from cavalcade.runs.training import stop_on_signal
 from cavalcade.search.analysis import Findings, findings
 from cavalcade.search.display import SearchDisplay
@@ -37,8 +38,8 @@ ALIASES = {
 class Options:
     """Searches for the best order of repair: trains a policy for each order it tries, scores it on fresh games."""
 
-    target: tyro.conf.Positional[Literal["cage2", "checkpoints"]]
-    """CAGE-2, or a small gridworld in which the order is known to matter."""
+    target: tyro.conf.Positional[Literal["cage2", "checkpoints", "cyborg"]]
+    """CAGE-2, a small gridworld in which the order is known to matter, or CAGE-2 in your own checkout of CybORG."""
     config: SearchConfig = field(default_factory=SearchConfig)
     run: Path | None = None
     """Folder of the run; runs/search-TARGET-TIME if not given."""
@@ -65,7 +66,7 @@ def run(args: list[str]) -> int:
     args = translate(args)
     if any(arg.split("=")[0] == "--resume" for arg in args):
         resumed = parse(ResumeOptions, args, "search")
-        directory = open_run(resumed.resume, SearchConfig)
+        directory = open_search(resumed.resume)
         return _search(directory, directory.config(), quiet=resumed.quiet, resume=True)
     options = parse(Options, args, "search", _defaults(args))
     at_least("threads", options.threads, 0)
@@ -100,10 +101,13 @@ def translate(args: list[str]) -> list[str]:
 
 
 def _defaults(args: list[str]) -> Options | None:
-    """What suits the small gridworld; CAGE-2 has the general defaults."""
+    """What suits the small gridworld, or CybORG; CAGE-2 has the general defaults."""
+    base = SearchConfig()
+    if args[:1] == ["cyborg"]:
+        slow = replace(base, target="cyborg", cyborg=option(args, "cyborg") or "", score_episodes=50, n_workflows=10)
+        return Options("cyborg", slow)
     if TARGETS[1] not in args:
         return None
-    base = SearchConfig()
     small = replace(
         base,
         task=replace(base.task, horizon=40),

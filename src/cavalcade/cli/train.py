@@ -1,45 +1,83 @@
 """`cavalcade train`: policies that learn, in a run that cannot be lost."""
 
+import os
+import re
+import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import tyro
 
-from cavalcade.cli.parse import parse
+from cavalcade.cli.parse import option, parse
 from cavalcade.cli.waiting import COMPILING, waiting
-from cavalcade.config import TrainConfig, from_dict
-from cavalcade.errors import at_least
-from cavalcade.presets import recipe
+from cavalcade.config import (
+    AnyTrainConfig,
+    CyborgTrainConfig,
+    GymTrainConfig,
+    TrainConfig,
+    training_kind,
+)
+from cavalcade.errors import ConfigError, at_least
+from cavalcade.plain import from_dict, merged
+from cavalcade.presets import hardware, recipe
 from cavalcade.runs.directory import RunDirectory, open_run
+from cavalcade.runs.environments import HELDOUT_SEEDS, hosted_for
 from cavalcade.runs.policy import load_policy
-from cavalcade.runs.scoring import score
+from cavalcade.runs.scoring import hosted_returns, score
 from cavalcade.runs.training import Training
 from cavalcade.statistics import half_interval
 
-TARGETS = ("cage2",)
 _HELDOUT = 1000  # episodes
+_HOSTED_HELDOUT, _HOSTED_STEPS = 100, 10_000  # episodes, and steps at most of each
 
 
 @dataclass(frozen=True)
-class Options:
-    """Trains policies with PPO. Settings come from a recipe, if one is named, and from the options given."""
+class Common:
+    """What every training can be told."""
 
-    target: tyro.conf.Positional[Literal["cage2"]]
-    """What to train on."""
-    config: TrainConfig = field(default_factory=TrainConfig)
     recipe: str | None = None
     """Settings to start from: the name of a shipped recipe, or a YAML file."""
+    hardware: str | None = None
+    """Sizes that suit a machine, on top of the recipe: tuned, as `cavalcade tune` found them for this target."""
     run: Path | None = None
-    """Folder of the run; runs/TARGET-RED-TIME if not given."""
+    """Folder of the run; runs/TARGET-TIME if not given."""
     threads: int = 0
     """CPU threads; 0 measures how many are worth using."""
     writers: tuple[Literal["tensorboard", "wandb"], ...] = ()
     """Where else metrics go."""
     quiet: bool = False
     """Show nothing but errors."""
+
+
+@dataclass(frozen=True)
+class Options(Common):
+    """Trains policies with PPO on cage2, on gym:NAME, or on cyborg; `cavalcade train TARGET --help` says more.
+
+    Settings come from a recipe, if one is named, and from the options given.
+    """
+
+    config: TrainConfig = field(default_factory=TrainConfig)
+
+
+@dataclass(frozen=True)
+class GymOptions(Common):
+    """Trains a policy with PPO on a Gymnasium environment, hosted in worker processes."""
+
+    config: GymTrainConfig = field(default_factory=GymTrainConfig)
+
+
+@dataclass(frozen=True)
+class CyborgOptions(Common):
+    """Trains policies with PPO in the original CybORG, in your own checkout of it."""
+
+    config: CyborgTrainConfig = field(default_factory=lambda: CyborgTrainConfig(cyborg="CLONE"))
+
+
+_OPTIONS: dict[type, Any] = {
+    TrainConfig: Options, GymTrainConfig: GymOptions, CyborgTrainConfig: CyborgOptions,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -56,29 +94,40 @@ class ResumeOptions:
 
 def run(args: list[str]) -> int:
     """Begins a run or goes on with one."""
-    if any(arg.split("=")[0] == "--resume" for arg in args):
+    sys.path.insert(0, os.getcwd())  # where users have packages of their own
+    if option(args, "resume") is not None:
         resumed = parse(ResumeOptions, args, "train")
         directory = open_run(resumed.resume)
         return _train(directory, directory.config(), quiet=resumed.quiet, writers=resumed.writers, resume=True)
-    options = parse(Options, args, "train", _defaults(args))
+    target, options = parse_training(args)
     at_least("threads", options.threads, 0)
-    name = f"{options.target}-{options.config.task.red}-{time.strftime('%Y%m%d-%H%M%S')}"
-    directory = RunDirectory(options.run or Path("runs", name))
-    config, writers = options.config, options.writers
-    return _train(directory, config, quiet=options.quiet, writers=writers, threads=options.threads)
+    config = options.config
+    name = f"{target}-{config.task.red}" if isinstance(config, TrainConfig) else config.name
+    folder = f"{re.sub(r'[^a-zA-Z0-9_.-]+', '-', name)}-{time.strftime('%Y%m%d-%H%M%S')}"
+    directory = RunDirectory(options.run or Path("runs", folder), type(config))
+    return _train(directory, config, quiet=options.quiet, writers=options.writers, threads=options.threads)
 
 
-def _defaults(args: list[str]) -> Options | None:
-    """What the options start from: a recipe, if one is named."""
-    names = [args[i + 1] for i, arg in enumerate(args[:-1]) if arg == "--recipe"]
-    names += [arg.partition("=")[2] for arg in args if arg.startswith("--recipe=")]
-    target = args[0] if args and args[0] in TARGETS else TARGETS[0]
-    if not names:
-        return None
-    return Options(target, from_dict(TrainConfig, recipe(names[-1])), recipe=names[-1])  # pyright: ignore[reportArgumentType]
+def parse_training(args: list[str], verb: str = "train") -> tuple[str, Any]:
+    """Target and options of a training: defaults, then a recipe, then a hardware preset, then what is given."""
+    target = args[0] if args and not args[0].startswith("-") else ""
+    if not target and not {"-h", "--help"} & set(args):
+        raise ConfigError("no target; name one first: cage2, gym:NAME or cyborg")
+    kind = training_kind(target or TrainConfig.target)
+    rest = args[1:] if target else args
+    plain: Any = {"cyborg": option(rest, "cyborg") or ""} if kind is CyborgTrainConfig else {}
+    if name := option(rest, "recipe"):
+        plain = merged(plain, recipe(name))
+    if name := option(rest, "hardware"):
+        plain = merged(plain, hardware(name, target))
+    default = _OPTIONS[kind](config=from_dict(kind, merged(plain, {"target": target} if target else {})))
+    options = parse(_OPTIONS[kind], rest, f"{verb} {target}".strip(), default)
+    if target and options.config.target != target:
+        raise ConfigError(f"target is {options.config.target!r} and {target!r}; leave out --target")
+    return target, options
 
 
-def _train(directory: RunDirectory, config: TrainConfig, *, quiet: bool, **options: Any) -> int:
+def _train(directory: RunDirectory, config: AnyTrainConfig, *, quiet: bool, **options: Any) -> int:
     with directory.locked():
         with waiting(COMPILING):
             training = Training(directory, config, quiet=quiet, **options)
@@ -92,8 +141,26 @@ def _train(directory: RunDirectory, config: TrainConfig, *, quiet: bool, **optio
     if not quiet:
         rate = outcome.steps / max(outcome.seconds, 1e-9)
         print(f"{outcome.steps:,} steps in {outcome.seconds:.1f} s: {rate:,.0f} steps/s")
-        _print_heldout(directory, config)
+        if isinstance(config, GymTrainConfig):
+            _print_hosted_heldout(directory, config)
+        else:
+            _print_heldout(directory, config)
     return 0
+
+
+def _print_hosted_heldout(directory: RunDirectory, config: GymTrainConfig) -> None:
+    """What the trained policy is worth on seeds it has not seen."""
+    env = hosted_for(config, min(config.ppo.num_envs, _HOSTED_HELDOUT), HELDOUT_SEEDS + config.seed)
+    with waiting("playing on new seeds"):
+        env.reset()
+        player = load_policy(directory.path).player(0)
+        returns, unfinished = hosted_returns(player, env, _HOSTED_HELDOUT, _HOSTED_STEPS)
+        env.close()
+    late = f", {unfinished} environments without an end in {_HOSTED_STEPS:,} steps" if unfinished else ""
+    if len(returns) > 1:
+        print(f"new seeds, greedy, {len(returns)} episodes{late}: {returns.mean():.2f} ± {half_interval(returns):.2f}")
+    else:
+        print(f"new seeds, greedy: no episode ended{late}")
 
 
 def _print_heldout(directory: RunDirectory, config: TrainConfig) -> None:

@@ -66,6 +66,7 @@ class Environment(ABC):
     figure_names: tuple[str, ...] = ()  # what else an environment measures about an episode …
     figures: NDArray[np.float64] | None = None  # (N, F): … valid in rows that ended in the latest step
     true_state: NDArray | None = None  # (N, S): what the agent does not see, where an environment was asked for it
+    elsewhere: bool = False  # whether games are stepped by other processes, which need the cores meanwhile
     continues: bool = True  # whether games go on after `load_state` where they were; else new ones begin
 
     @abstractmethod

@@ -33,5 +33,6 @@ def make_learner(
     distinct = config.rows != "plain"
     if config.rows == "auto" and (why := why_not(env, config, distinct=True)):
         distinct = False
-        notes.append(f"plain rows: {why}")
+        if env.packed is not None:
+            notes.append(f"plain rows: {why}")
     return FusedLearner(env, config, seeds, distinct=distinct, **options), notes

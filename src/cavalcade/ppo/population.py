@@ -102,6 +102,11 @@ class LearnerState:
         for name, mine in self.tensors().items():
             mine.copy_(saved[name])
 
+    def forget_games(self) -> None:
+        """The games in progress are gone: new ones begin."""
+        for tensor in (self.return_sum, self.episode_return, self.episode_length):
+            tensor.zero_()
+
     @property
     def clock(self) -> int:
         """Steps that each environment has taken."""

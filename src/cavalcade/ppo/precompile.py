@@ -18,10 +18,11 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete
 from numpy.typing import ArrayLike
 
-from cavalcade.config import PPOConfig, as_dict, from_dict
+from cavalcade.config import PPOConfig
 from cavalcade.envs.contract import Buffers, Environment, EnvSpec, Packed, SavedState
 from cavalcade.jit import cache_path
 from cavalcade.jit import config as numba_config
+from cavalcade.plain import as_dict, from_dict
 from cavalcade.ppo.learner import Learner
 from cavalcade.ppo.make import make_learner
 from cavalcade.ppo.threads import choose_threads

@@ -5,7 +5,8 @@ machine were seen to run fifty times slower than one.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import numba
 import numpy as np
@@ -25,6 +26,19 @@ def use_threads(count: int) -> None:
     """Sets the threads of compiled kernels; torch gets one, since it does no heavy work beside them."""
     numba.set_num_threads(min(count, all_threads()))
     torch.set_num_threads(1)
+
+
+@contextmanager
+def few_threads() -> Iterator[None]:
+    """One thread of each kind within the block: other processes need the cores."""
+    compiled, plain = numba.get_num_threads(), torch.get_num_threads()
+    numba.set_num_threads(1)
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        numba.set_num_threads(compiled)
+        torch.set_num_threads(plain)
 
 
 def choose_threads() -> int:

@@ -25,7 +25,7 @@ from cavalcade.ppo.update import adam_step, gradient, take
 
 
 @kernel
-def _draws(keys, clock, start, draws):
+def uniform_draws(keys, clock, start, draws):
     """Uniform numbers of environments from start on, (n, draws)."""
     for i in range(draws.shape[0]):
         for part in range(draws.shape[1]):
@@ -93,7 +93,7 @@ class TorchLearner(Learner):
         mask = torch.from_numpy(self.env.buffers.action_mask[group]).unflatten(0, (self.policies, -1))
         logits, values = self._forward(self.state.weights, observation)
         draws = np.zeros((count, self.head.draws))
-        _draws(self.action_keys, self.state.clock + t, group.start, draws)
+        uniform_draws(self.action_keys, self.state.clock + t, group.start, draws)
         action = self.head.sample(logits, mask, torch.from_numpy(draws).unflatten(0, (self.policies, -1)))
         r.observation[:, t, here], r.mask[:, t, here] = observation, mask
         r.action[:, t, here] = action.to(r.action.dtype)

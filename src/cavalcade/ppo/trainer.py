@@ -1,6 +1,7 @@
 """The training loop: collect, update, record, until the budget is spent or somebody asks to stop."""
 
 import time
+from contextlib import nullcontext
 from typing import Protocol
 
 import numpy as np
@@ -9,7 +10,7 @@ from numpy.typing import NDArray
 from cavalcade.errors import TrainingError
 from cavalcade.ppo.learner import Learner
 from cavalcade.ppo.rollout import Ended
-from cavalcade.ppo.threads import Watch
+from cavalcade.ppo.threads import Watch, few_threads
 
 
 class Recorder(Protocol):
@@ -27,7 +28,8 @@ def train(learner: Learner, updates: int, recorder: Recorder) -> None:
     watch = Watch()
     while learner.state.updates < updates and not recorder.stopping:
         start = time.perf_counter()
-        episodes = learner.collect()
+        with few_threads() if learner.env.elsewhere else nullcontext():
+            episodes = learner.collect()
         metrics = learner.update(learner.state.updates / updates)
         watch.lap(time.perf_counter() - start)
         check_finite(learner, metrics)

@@ -1,5 +1,7 @@
 """Settings shipped with the package: recipes for training."""
 
+import os
+import re
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -16,8 +18,6 @@ def recipe_names() -> list[str]:
 
 def recipe(name: str) -> Any:
     """A recipe as plain data: one of the shipped ones by name, or a YAML file."""
-    import yaml
-
     shipped = _RECIPES / f"{name}.yaml"
     path = Path(name)
     if "/" not in name and shipped.is_file():
@@ -29,7 +29,29 @@ def recipe(name: str) -> Any:
             raise ConfigError(f"recipe {name} is not YAML: it is no text") from None
     else:
         raise ConfigError(f"recipe is {name!r}; it must be a YAML file or one of {', '.join(recipe_names())}")
+    return _read(f"recipe {name}", text)
+
+
+def tuned_file(target: str) -> Path:
+    """Where `cavalcade tune` puts what it found for a target on this machine."""
+    folder = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config", "cavalcade", "tuned")
+    return folder / f"{re.sub(r'[^a-zA-Z0-9_.-]+', '-', target)}.yaml"
+
+
+def hardware(name: str, target: str) -> Any:
+    """A hardware preset as plain data."""
+    if name != "tuned":
+        raise ConfigError(f"hardware is {name!r}; it must be tuned")
+    path = tuned_file(target)
+    if not path.is_file():
+        raise ConfigError(f"hardware is tuned, but {target} was not tuned here; run: cavalcade tune {target}")
+    return _read(str(path), path.read_text())
+
+
+def _read(what: str, text: str) -> Any:
+    import yaml
+
     try:
         return yaml.safe_load(text)
     except yaml.YAMLError as error:
-        raise ConfigError(f"recipe {name} is not YAML: {str(error).splitlines()[0]}") from None
+        raise ConfigError(f"{what} is not YAML: {str(error).splitlines()[0]}") from None

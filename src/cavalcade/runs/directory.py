@@ -17,14 +17,15 @@ import torch
 import yaml
 
 from cavalcade import __version__
-from cavalcade.config import SearchConfig, TrainConfig, as_dict, differences, from_dict
+from cavalcade.config import CyborgTrainConfig, GymTrainConfig, SearchConfig, TrainConfig, training_kind
 from cavalcade.errors import ConfigError, RunError
+from cavalcade.plain import as_dict, differences, from_dict
 from cavalcade.runs.checkpoint import Checkpoint, checkpoints, clear_aside, load_checkpoint
 
 CONFIG, META, METRICS, EPISODES, SEARCH, CHECKPOINTS, LOCK = (
     "config.yaml", "meta.json", "metrics.jsonl", "episodes.csv", "search.csv", "checkpoints", ".lock",
 )  # fmt: skip
-C = TypeVar("C", TrainConfig, SearchConfig)
+C = TypeVar("C", TrainConfig, CyborgTrainConfig, GymTrainConfig, SearchConfig)
 
 
 class RunDirectory(Generic[C]):
@@ -105,17 +106,30 @@ class RunDirectory(Generic[C]):
         return load_checkpoint(found[-1]) if found else None
 
 
-def open_run(path: Path, kind: type[C] = TrainConfig) -> RunDirectory[C]:
-    """An existing run of a kind."""
-    run = RunDirectory(path, kind)
-    if not run.exists():
+def open_run(path: Path) -> RunDirectory[Any]:
+    """An existing run of a training."""
+    plain = _settings_of(path, "train")
+    kind: Any = training_kind(str(plain.get("target", TrainConfig.target)))
+    return RunDirectory(path, kind)
+
+
+def open_search(path: Path) -> RunDirectory[SearchConfig]:
+    """An existing run of a search."""
+    _settings_of(path, "search")
+    return RunDirectory(path, SearchConfig)
+
+
+def _settings_of(path: Path, verb: str) -> dict[str, Any]:
+    """The settings of a run of a kind, as plain data."""
+    if not (path / CONFIG).exists():
         raise RunError(f"{path} is no run: it has no {CONFIG}")
-    plain = read_yaml(run.config_file)
-    is_search = isinstance(plain, dict) and "searcher" in plain
-    if is_search != (kind is SearchConfig):
-        verb = "search" if is_search else "train"
-        raise RunError(f"{path} is the run of a {verb}; go on with: cavalcade {verb} --resume {path}")
-    return run
+    plain = read_yaml(path / CONFIG)
+    if not isinstance(plain, dict):
+        raise ConfigError(f"{path / CONFIG} is no mapping of settings")
+    found = "search" if "searcher" in plain else "train"
+    if found != verb:
+        raise RunError(f"{path} is the run of a {found}; go on with: cavalcade {found} --resume {path}")
+    return plain
 
 
 def read_yaml(path: Path) -> Any:

@@ -6,11 +6,14 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from cavalcade.config import TrainConfig, from_dict
+from cavalcade.config import AnyTrainConfig, Cage2Task, GymTrainConfig, training_kind
 from cavalcade.errors import ConfigError, RunError
+from cavalcade.plain import from_dict
+from cavalcade.policy.heads import Choice, Head, head_from
 from cavalcade.policy.mlp import MlpSpec
-from cavalcade.ppo.player import Player
+from cavalcade.ppo.player import Actor, Player
 from cavalcade.ppo.population import scaling_from
+from cavalcade.ppo.torch_player import TorchPlayer
 from cavalcade.runs.checkpoint import STATE, checkpoints, load_checkpoint
 from cavalcade.runs.directory import CHECKPOINTS, CONFIG
 
@@ -20,8 +23,9 @@ class SavedPolicy:
     """The policies of a run as they were at a checkpoint."""
 
     path: Path
-    config: TrainConfig
+    config: AnyTrainConfig
     update: int
+    head: Head
     spec: MlpSpec
     weights: NDArray  # (P, D)
     context: NDArray  # (P, C)
@@ -29,17 +33,27 @@ class SavedPolicy:
     scale: NDArray  # (P, O)
 
     @property
+    def task(self) -> Cage2Task:
+        """The game of CAGE-2 that the policies were trained for."""
+        if isinstance(self.config, GymTrainConfig):
+            raise RunError(f"{self.path} was trained on {self.config.target}, not on CAGE-2")
+        return self.config.task
+
+    @property
     def policies(self) -> int:
         """P."""
         return len(self.weights)
 
-    def player(self, policy: int | None = None, *, greedy: bool = True, seed: int = 0) -> Player:
+    def player(self, policy: int | None = None, *, greedy: bool = True, seed: int = 0) -> Actor:
         """One policy at play, or all of them side by side."""
         if policy is not None and not 0 <= policy < self.policies:
             raise ConfigError(f"policy is {policy}; {self.path} has {self.policies}, numbered from 0")
         which = slice(None) if policy is None else slice(policy, policy + 1)
         parts = (self.weights[which], self.context[which], self.shift[which], self.scale[which])
-        return Player(self.spec, *parts, greedy=greedy, seeds=[seed + p for p in range(len(parts[0]))])
+        seeds = [seed + p for p in range(len(parts[0]))]
+        if isinstance(self.head, Choice):
+            return Player(self.spec, *parts, greedy=greedy, seeds=seeds)
+        return TorchPlayer(self.head, self.spec, *parts, greedy=greedy, seeds=seeds)
 
 
 def load_policy(path: str | Path) -> SavedPolicy:
@@ -55,12 +69,13 @@ def load_policy(path: str | Path) -> SavedPolicy:
     checkpoint = load_checkpoint(path)
     if "slots" in checkpoint.info:
         raise RunError(f"{path} is of a search; its policies see an order, their scores are in its search.csv")
-    config = from_dict(TrainConfig, checkpoint.info["config"])
-    network = checkpoint.info["network"]
-    spec = MlpSpec(network["inputs"], network["actions"], tuple(network["hidden"]), network["context"])
+    plain, network = checkpoint.info["config"], checkpoint.info["network"]
+    config: AnyTrainConfig = from_dict(training_kind(plain["target"]), plain)
+    head = head_from(network.get("head", Choice.kind), network.get("sizes", [network["actions"]]))
+    spec = MlpSpec(network["inputs"], network["actions"], tuple(network["hidden"]), network["context"], head.deviations)
     first = next(iter(checkpoint.policy.values()))
     weights = spec.weights_from(checkpoint.policy, len(first), first.dtype).numpy()
     moments = [checkpoint.learner[f"observation_{name}"].numpy() for name in ("count", "mean", "square")]
     shift, scale = scaling_from(*moments, normalise=config.ppo.normalise_observations)
     context = np.array(network["contexts"], np.float64).reshape(len(first), network["context"])
-    return SavedPolicy(path, config, int(checkpoint.info["update"]), spec, weights, context, shift, scale)
+    return SavedPolicy(path, config, int(checkpoint.info["update"]), head, spec, weights, context, shift, scale)

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cavalcade.config import TrainConfig, as_dict
+from cavalcade.config import AnyTrainConfig
+from cavalcade.plain import as_dict
 from cavalcade.ppo.learner import Learner
 from cavalcade.ppo.rollout import Ended
 from cavalcade.runs.checkpoint import Checkpoint, save_checkpoint
@@ -28,7 +29,7 @@ class TrainingRecorder:
     def __init__(
         self,
         run: RunDirectory,
-        config: TrainConfig,
+        config: AnyTrainConfig,
         learner: Learner,
         display: Display,
         writers: list[Writer],
@@ -39,7 +40,8 @@ class TrainingRecorder:
         info: dict[str, Any] = checkpoint.info if checkpoint else {}
         offsets = info.get("logs", {})
         self._metrics = Log(run.path / METRICS, offset=offsets.get(METRICS))
-        self._episodes = Log(run.path / EPISODES, ",".join(EPISODE_COLUMNS), offset=offsets.get(EPISODES))
+        columns = (*EPISODE_COLUMNS, *learner.env.figure_names)
+        self._episodes = Log(run.path / EPISODES, ",".join(columns), offset=offsets.get(EPISODES))
         self._episodes_done = int(info.get("episodes", 0))
         self._seconds_before = float(info.get("seconds", 0.0))
         self._start = time.monotonic()
@@ -70,6 +72,7 @@ class TrainingRecorder:
             return None
         spec = learner.spec
         network = {"inputs": spec.inputs, "actions": spec.actions, "hidden": spec.hidden, "context": spec.context}
+        network |= {"head": learner.head.kind, "sizes": learner.head.sizes}
         info = {
             "config": as_dict(self._config),
             "network": network | {"contexts": learner.context.tolist()},
@@ -105,8 +108,9 @@ class TrainingRecorder:
             labels,
             ended.total.tolist(),
             ended.length.tolist(),
+            *ended.figures.T.tolist(),
         )
-        row = f"{update},%d,%d,%s,%.7g,%d"
+        row = f"{update},%d,%d,%s,%.7g,%d" + ",%.7g" * ended.figures.shape[1]
         self._episodes.write([row % values for values in zip(*columns, strict=True)])
 
     def _log_metrics(self, learner: Learner, ended: Ended, metrics: dict[str, NDArray]) -> None:

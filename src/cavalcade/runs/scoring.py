@@ -7,11 +7,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cavalcade.config import Cage2Task
-from cavalcade.envs.cage2.cyborg import CyborgBatch
+from cavalcade.config import Cage2Task, HostConfig
+from cavalcade.envs.cage2.cyborg import Cyborg
 from cavalcade.envs.cage2.env import Cage2
 from cavalcade.envs.cage2.protocol import HORIZONS, REDS, Actor, Cell, cell, episode_returns, nine_cells
+from cavalcade.envs.contract import Environment
 from cavalcade.runs.policy import SavedPolicy
+
+_GAMES = 10  # of CybORG per worker: enough that workers seldom wait for each other
 
 
 def score(
@@ -33,7 +36,7 @@ def best_policy(saved: SavedPolicy, episodes: int = 1000) -> tuple[int, NDArray]
 
     They play the run's own task, all side by side.
     """
-    task = saved.config.task
+    task = saved.task
     env = Cage2(
         saved.policies * episodes,
         red=task.red,
@@ -46,27 +49,41 @@ def best_policy(saved: SavedPolicy, episodes: int = 1000) -> tuple[int, NDArray]
     return int(means.argmax()), means
 
 
+def hosted_returns(actor: Actor, env: Environment, episodes: int, most_steps: int) -> tuple[NDArray, int]:
+    """Returns of the first episodes of each environment, and how many did not end within a number of steps.
+
+    Every environment plays equally many, so that short episodes do not count more than long ones.
+    """
+    n = env.spec.num_envs
+    share = -(-episodes // n)
+    total, count, left = np.zeros(n), np.zeros(n, np.int64), np.full(n, most_steps)
+    returns: list[float] = []
+    while ((count < share) & (left > 0)).any():
+        buffers = env.step(actor(env))
+        counting = (count < share) & (left > 0)
+        total += buffers.reward
+        left -= counting
+        ended = (buffers.terminated | buffers.truncated) & counting
+        returns += total[ended].tolist()
+        count[ended] += 1
+        total[buffers.terminated | buffers.truncated] = 0
+        left[ended] = most_steps
+    return np.array(returns), int((count < share).sum())
+
+
 def cyborg_score(
     actor: Actor, task: Cage2Task, episodes: int, checkout: Path, python: Path | None, *, workers: int, seed: int
 ) -> Iterator[Cell]:
     """The nine cells, played in a checkout of CybORG."""
-    workers = min(workers, episodes)
+    host = HostConfig(backend="shared", workers=min(workers, episodes))
+    shown = {name: task.shown[name] for name in ("extras", "dtype")}
     for horizon in HORIZONS:
         for red in REDS:
-            batch = CyborgBatch(
-                checkout,
-                workers,
-                python,
-                horizon=horizon,
-                **{name: task.shown[name] for name in ("extras", "dtype")},
-            )
+            games = min(episodes, _GAMES * host.workers)
+            env = Cyborg(checkout, games, python, host, red=red, horizon=horizon, stream="heldout", seed=seed, **shown)
             try:
-                returns: list[float] = []
-                while len(returns) < episodes:
-                    batch.begin(red, None if returns else seed)
-                    for _ in range(horizon):
-                        batch.step(actor(batch))
-                    returns += batch.returns.tolist()
+                env.reset()
+                returns, _ = hosted_returns(actor, env, episodes, horizon)
             finally:
-                batch.close()
-            yield cell(horizon, red, np.array(returns[:episodes]))
+                env.close()
+            yield cell(horizon, red, returns[:episodes])

@@ -8,17 +8,19 @@ from typing import Any, Protocol
 
 import torch
 
-from cavalcade.config import TrainConfig, as_dict
-from cavalcade.envs.cage2 import Cage2
-from cavalcade.envs.contract import Environment
+from cavalcade.config import AnyTrainConfig
+from cavalcade.errors import WorkerError
 from cavalcade.jit import all_threads
+from cavalcade.plain import as_dict
+from cavalcade.ppo.fused.learner import why_not
 from cavalcade.ppo.make import make_learner
-from cavalcade.ppo.precompile import compiled_learner
+from cavalcade.ppo.precompile import StandIn, compiled_learner
 from cavalcade.ppo.threads import choose_threads, choose_torch_threads, use_threads
 from cavalcade.ppo.torch_learner import TorchLearner
 from cavalcade.ppo.trainer import train
 from cavalcade.runs.directory import RunDirectory, provenance
 from cavalcade.runs.display import make_display
+from cavalcade.runs.environments import environment_for
 from cavalcade.runs.recorder import TrainingRecorder
 from cavalcade.runs.writers import make_writer
 
@@ -33,26 +35,13 @@ class Outcome:
     steps: int
 
 
-def environment_for(config: TrainConfig, threads: int) -> Environment:
-    """The environments of all policies of a run."""
-    task = config.task
-    return Cage2(
-        config.policies * config.ppo.num_envs,
-        red=task.red,
-        horizon=task.horizon,
-        seed=config.seeds,
-        threads=threads,
-        **task.shown,
-    )
-
-
 class Training:
     """A run in a locked directory, ready to go: new, or where its newest checkpoint left it."""
 
     def __init__(
         self,
         run: RunDirectory,
-        config: TrainConfig,
+        config: AnyTrainConfig,
         *,
         resume: bool = False,
         threads: int = 0,
@@ -62,10 +51,14 @@ class Training:
         self.run, self.config, self.quiet = run, config, quiet
         checkpoint = run.checkpoint_for(config) if resume else None
         known = threads or (run.threads() if resume else 0)
-        compiled_learner(environment_for(config, all_threads()), config.ppo, config.seeds)
+        trial = environment_for(config, all_threads())
+        if trial.continues:
+            compiled_learner(trial, config.ppo, config.seeds)
+        elif not why_not(trial, config.ppo, distinct=False):  # hosted games are no place to try things out
+            compiled_learner(StandIn(**StandIn.looks_of(trial)), config.ppo, config.seeds[:1])
         threads = known or choose_threads()
         use_threads(threads)
-        self.env = environment_for(config, threads)
+        self.env = environment_for(config, threads) if trial.continues else trial
         self.learner, self.notes = make_learner(self.env, config.ppo, config.seeds)
         if isinstance(self.learner, TorchLearner):
             torch.set_num_threads(known or choose_torch_threads())
@@ -73,6 +66,8 @@ class Training:
         if checkpoint:
             self.learner.load_tensors(checkpoint.policy, checkpoint.learner)
             self.env.load_state(checkpoint.environment)
+            if not self.env.continues:
+                self.learner.state.forget_games()
         self._checkpoint = checkpoint
         self._writers = [make_writer(name, run.path, as_dict(config)) for name in writers]
         if not resume:
@@ -87,11 +82,16 @@ class Training:
         with stop_on_signal(recorder) as received:
             try:
                 timer.skip()
-                train(self.learner, self.config.updates, recorder)
+                try:
+                    train(self.learner, self.config.updates, recorder)
+                except WorkerError as error:
+                    recorder.checkpoint(self.learner)
+                    raise WorkerError(f"{error}\ngo on with: cavalcade train --resume {self.run}") from None
                 recorder.checkpoint(self.learner)
                 timer.lap("checkpoint")
             finally:
                 recorder.close()
+                self.env.close()
         steps = (self.learner.state.clock - before) * self.env.spec.num_envs
         finished = self.learner.state.updates >= self.config.updates
         return Outcome(finished, received[0], sum(timer.seconds.values()), steps)

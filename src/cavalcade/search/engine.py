@@ -17,9 +17,10 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from cavalcade.config import SearchConfig, as_dict
+from cavalcade.config import HostConfig, SearchConfig
 from cavalcade.errors import ConfigError, RunError
 from cavalcade.jit import all_threads
+from cavalcade.plain import as_dict
 from cavalcade.ppo.player import Player
 from cavalcade.ppo.precompile import compiled_learner
 from cavalcade.ppo.threads import choose_threads, use_threads
@@ -68,7 +69,7 @@ class Search:
         self.scoring_seconds = float(info.get("scoring_seconds", 0.0))
         self._seconds_before = float(info.get("seconds", 0.0))
         self._saved = self.updates if checkpoint else -1
-        self._together = config.together or _PER_THREAD * self.threads
+        self._together = config.together or (_PER_THREAD * self.threads if config.target != "cyborg" else 1)
         slots: list[Any] = info.get("slots") or [None]
         self.pool = Pool(config, self.orders, len(slots), self.threads)
         if checkpoint:
@@ -140,9 +141,11 @@ class Search:
         save_checkpoint(self.run.checkpoint_folder, self.updates, policy, rest, games, info, self.config.keep)
 
     def close(self) -> None:
-        """Writes what is held back."""
+        """Writes what is held back, and ends the environments."""
         self._table.close()
         self._metrics.close()
+        self.pool.env.close()
+        self.scorer.close()
 
     def observations(self) -> list[Observation]:
         """What the searcher may know: the scores of the search, gated if so configured."""
@@ -192,7 +195,7 @@ class Search:
             if None not in self.pool.slots:
                 self.pool = self.pool.resized(self.pool.busy, self._together)
             self.pool.start(self.pool.slots.index(None), member, self._stored(member.start))
-        if 0 < len(self.pool.busy) < len(self.pool.slots):
+        if self.pool.env.continues and 0 < len(self.pool.busy) < len(self.pool.slots):
             self.pool = self.pool.resized(self.pool.busy, len(self.pool.busy))
 
     def _next(self) -> Member | None:
@@ -320,6 +323,8 @@ class Search:
 def compile_all(config: SearchConfig, orders: list[Order]) -> None:
     """Compiles everything a search will need."""
     threads = all_threads()
+    if config.target == "cyborg":  # hosted games are no place to try things out; those of ours look the same
+        config = replace(config, target="cage2", cyborg="", host=HostConfig())
     env = make_environment(config, _PER_THREAD * threads * config.ppo.num_envs, threads=threads)
     env.assign(slice(0, 1), order=None, seed=0)
     learner = compiled_learner(env, config.ppo, [0])

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -17,7 +18,7 @@ from cavalcade.ppo.make import make_learner
 from cavalcade.ppo.player import Player
 from cavalcade.ppo.population import LearnerState, observation_scaling
 from cavalcade.ppo.rollout import Ended
-from cavalcade.ppo.threads import Watch, use_threads
+from cavalcade.ppo.threads import Watch, few_threads, use_threads
 from cavalcade.ppo.trainer import check_finite
 from cavalcade.search.domains import make_environment
 from cavalcade.search.members import Member
@@ -98,7 +99,8 @@ class Pool:
         """One update of all members."""
         progress = np.array([slot.updates / slot.member.updates if slot else 1.0 for slot in self.slots])
         start = time.perf_counter()
-        episodes = self.learner.collect()
+        with few_threads() if self.env.elsewhere else nullcontext():
+            episodes = self.learner.collect()
         metrics = self.learner.update(progress)
         self._watch.lap(time.perf_counter() - start)
         check_finite(self.learner, metrics)
@@ -149,7 +151,7 @@ class Pool:
         return (float(kept.mean()), float(kept.std(ddof=1) / len(kept) ** 0.5)) if len(kept) > 1 else (np.nan, np.nan)
 
     def resized(self, keep: Sequence[int], slots: int) -> "Pool":
-        """A pool of another number of slots that goes on with these."""
+        """A pool of another number of slots that goes on with these; this one is at its end."""
         n, keep = self.config.ppo.num_envs, list(keep)
         other = Pool(self.config, self.orders, slots, self._threads)
         rows = np.array([row for i in keep for row in range(i * n, (i + 1) * n)], np.int64)
@@ -166,6 +168,9 @@ class Pool:
         other.learner.restore()
         other.slots[: len(keep)] = [self.slots[i] for i in keep]
         other.tail[: len(keep)] = self.tail[keep]
+        if not self.env.continues:
+            other.learner.state.forget_games()
+        self.env.close()
         return other
 
     def save(self) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, NDArray], dict[str, Any]]:
@@ -190,6 +195,8 @@ class Pool:
         self.learner.action_keys[:] = rest["action_keys"].numpy().view(np.uint64)
         self.learner.shuffle_keys[:] = rest["shuffle_keys"].numpy().view(np.uint64)
         self.env.load_state(dict(games))
+        if not self.env.continues:
+            self.learner.state.forget_games()
         self.tail[:] = games["tail"]
         self.slots = [Slot(**{**slot, "member": Member(**slot["member"])}) if slot else None for slot in slots]
 

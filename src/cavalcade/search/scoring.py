@@ -33,6 +33,11 @@ class Scorer:
             for stream in ("evaluate", "heldout")
         }
 
+    def close(self) -> None:
+        """Ends the environments."""
+        for env in self._envs.values():
+            env.close()
+
     def score(self, player: Player, member: Member) -> Score:
         """The score of a member's policy; every member of a purpose plays the same games."""
         env = self._envs["evaluate" if member.purpose == SEARCH else "heldout"]

@@ -51,10 +51,9 @@ class Crew(ABC):
 class SerialCrew(Crew):
     """All environments in this process, one after the other."""
 
-    def __init__(self, source: Source, num_envs: int, seed: int):
+    def __init__(self, source: Source, num_envs: int):
         places, size = layout(num_envs, source.shapes, 1, 1)
         self.slab = slab_over(bytearray(size), places)
-        self.slab.seed[0] = seed
         self.groups = (slice(0, num_envs),)
         self._rows: Any = load(source.maker).make_rows(self.slab._asdict(), 0, num_envs, source.options)
         self._command = RESET
@@ -91,7 +90,6 @@ class WorkerCrew(Crew):
         backend: shared, in shared memory; or pipe, by pickled messages.
         workers: processes.
         async_factor: groups.
-        seed: of the environments.
         timeout: seconds after which a worker counts as hanging.
         max_restarts: of workers, after which there is a `WorkerError`.
         spin: seconds to look for results before sleeping until they come.
@@ -105,7 +103,6 @@ class WorkerCrew(Crew):
         backend: str,
         workers: int,
         async_factor: int,
-        seed: int,
         timeout: float,
         max_restarts: int,
         spin: float = 0.0,
@@ -117,7 +114,6 @@ class WorkerCrew(Crew):
         self._file = anonymous_file(self._size) if backend == "shared" else -1
         block = mmap.mmap(self._file, self._size) if backend == "shared" else bytearray(self._size)
         self.slab = slab_over(block, self._places)
-        self.slab.seed[0] = seed
         self._done, self._poll = Bell(), select.poll()
         self._poll.register(self._done.read_end, select.POLLIN)
         self._waiting: list[int] = []  # groups that were asked, in that order

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Self
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from cavalcade.config import HostConfig
 from cavalcade.envs.contract import Buffers, Environment, EnvSpec, SavedState
@@ -15,6 +15,7 @@ from cavalcade.vector.crew import Crew, SerialCrew, WorkerCrew
 from cavalcade.vector.source import Source
 from cavalcade.vector.worker import RESET, STEP
 
+_IDENTITY = ("seed", "index", "episodes")  # what an episode's randomness comes from
 BROKEN = "broken"  # label of episodes that ended because their worker failed
 
 
@@ -27,13 +28,17 @@ class Hosted(Environment):
     continues = False
     label_names = ("", BROKEN)
 
-    def __init__(self, source: Source, num_envs: int, config: HostConfig | None = None, *, seed: int = 0):
-        self.source, self.config, self._seed = source, config or HostConfig(), at_least("seed", seed, 0)
+    def __init__(
+        self, source: Source, num_envs: int, config: HostConfig | None = None, *, seed: int | Sequence[int] = 0
+    ):
+        self.source, self.config = source, config or HostConfig()
         num_envs = at_least("num_envs", num_envs, 1)
         self.spec = EnvSpec(source.name, num_envs, source.shapes.observed, source.shapes.actions.learnt)
-        self.crew = make_crew(source, num_envs, self.config, seed)
+        self.crew = make_crew(source, num_envs, self.config)
         self.slab = s = self.crew.slab
+        self._seed(seed)
         self.buffers = Buffers(s.observation, s.reward, s.terminated, s.truncated, s.final_observation, s.action_mask)
+        self.elsewhere = self.config.backend != "serial"
         self.figure_names = source.shapes.figures
         self.figures = s.figures
         self.true_state = s.true_state if source.shapes.true_state else None
@@ -65,16 +70,33 @@ class Hosted(Environment):
                 raise StateError("reset was given indices; the first reset, or one with a seed, is for all of them")
             slab.wanted[np.asarray(indices)] = True
         if seed is not None:
-            if not isinstance(seed, int):
-                raise ConfigError(f"seed is {seed!r}; hosted environments take one whole number")
-            slab.seed[0] = at_least("seed", seed, 0)
-            slab.episodes[:] = 0
+            self._seed(seed)
+        self._reset_wanted()
+        return self.buffers
+
+    def begin(self, rows: NDArray[np.int64], seed: int) -> None:
+        """Begins the first episodes of a seed in some environments, numbered from 0 among themselves."""
+        self.slab.seed[rows], self.slab.index[rows], self.slab.episodes[rows] = seed, np.arange(len(rows)), 0
+        self.slab.wanted[:] = not self._begun
+        self.slab.wanted[rows] = True
+        self._reset_wanted()
+
+    def _seed(self, seed: int | Sequence[int]) -> None:
+        """Each seed takes an equal share of the environments."""
+        seeds = np.atleast_1d(np.asarray(seed))
+        n = self.spec.num_envs
+        if seeds.ndim != 1 or seeds.dtype.kind not in "iu" or (seeds < 0).any() or n % len(seeds):
+            raise ConfigError(f"seed is {seed!r}; it must be a whole number from 0 on, or several that divide {n}")
+        self.slab.seed[:] = np.repeat(seeds, n // len(seeds))
+        self.slab.index[:] = np.tile(np.arange(n // len(seeds)), len(seeds))
+        self.slab.episodes[:] = 0
+
+    def _reset_wanted(self) -> None:
         for group in range(len(self.groups)):
             self.crew.ask(group, RESET)
         for _ in self.groups:
             self.crew.take()
         self._begun = True
-        return self.buffers
 
     def send(self, actions: ArrayLike) -> None:
         """Hands over one action per environment."""
@@ -105,21 +127,24 @@ class Hosted(Environment):
         return group
 
     def save_state(self, indices: ArrayLike | None = None) -> SavedState:
-        """How many episodes each environment has begun."""
-        return {"episodes": self.slab.episodes[slice(None) if indices is None else np.asarray(indices)].copy()}
+        """Whose episodes each environment plays, and how many it has begun."""
+        rows = slice(None) if indices is None else np.asarray(indices)
+        return {name: getattr(self.slab, name)[rows].copy() for name in _IDENTITY}
 
     def load_state(self, saved: SavedState, indices: ArrayLike | None = None) -> None:
         """Begins new episodes behind those that were begun before."""
         rows = slice(None) if indices is None else np.asarray(indices)
-        if "episodes" not in saved or saved["episodes"].shape != self.slab.episodes[rows].shape:
-            raise StateError(f"the saved state is not one of {self.spec.num_envs} hosted environments")
-        self.slab.episodes[rows] = saved["episodes"]
+        for name in _IDENTITY:
+            if name not in saved or saved[name].shape != self.slab.episodes[rows].shape:
+                raise StateError(f"the saved state is not one of {self.spec.num_envs} hosted environments")
+        for name in _IDENTITY:
+            getattr(self.slab, name)[rows] = saved[name]
         self.reset(indices=indices)
 
     def clone(self, indices: ArrayLike | None = None) -> Self:
         """Another batch of as many environments as are named, in episodes of their own."""
         count = self.spec.num_envs if indices is None else len(np.atleast_1d(np.asarray(indices)))
-        other = type(self)(self.source, count, HostConfig(backend="serial"), seed=self._seed + 1)
+        other = type(self)(self.source, count, HostConfig(backend="serial"), seed=self.slab.seed[:1].tolist())
         other.reset()
         return other
 
@@ -140,10 +165,10 @@ class Hosted(Environment):
         self.crew.ask(group, STEP)
 
 
-def make_crew(source: Source, num_envs: int, config: HostConfig, seed: int) -> Crew:
+def make_crew(source: Source, num_envs: int, config: HostConfig) -> Crew:
     """Who steps the environments, by configuration."""
     if config.backend == "serial":
-        return SerialCrew(source, num_envs, seed)
+        return SerialCrew(source, num_envs)
     is_async = config.backend == "async"
     factor = config.async_factor if is_async else 1
     return WorkerCrew(
@@ -152,7 +177,6 @@ def make_crew(source: Source, num_envs: int, config: HostConfig, seed: int) -> C
         backend="pipe" if config.backend == "pipe" else "shared",
         workers=config.workers or max(1, min(os.cpu_count() or 1, num_envs // factor)),
         async_factor=factor,
-        seed=seed,
         timeout=config.worker_timeout,
         max_restarts=config.max_restarts,
         spin=config.spin * 1e-6,

@@ -164,11 +164,11 @@ class PipeProcess(WorkerProcess):
         """Sends the command with the rows it needs."""
         slab.command[self.index, chunk] = command
         rows = slice(*self.chunks[chunk])
-        names = ("wanted", "episodes") if command == RESET else ("action",)
+        names = ("wanted", "episodes", "seed", "index") if command == RESET else ("action",)
         slab.asked[self.index, chunk] += 1
         inputs = {} if command == CLOSE else {name: getattr(slab, name)[rows] for name in names}
         try:
-            self._connection.send((chunk, command, int(slab.seed[0]), inputs))
+            self._connection.send((chunk, command, inputs))
         except (BrokenPipeError, ConnectionResetError):
             return  # its end is noticed when it is listened to
 

@@ -55,7 +55,8 @@ class Rows:
             if not f["wanted"][row]:
                 continue
             f["episodes"][row] += 1
-            words = np.random.SeedSequence([int(f["seed"][0]), row, int(f["episodes"][row])]).generate_state(1)
+            identity = [int(f[field][row]) for field in ("seed", "index", "episodes")]
+            words = np.random.SeedSequence(identity).generate_state(1)
             observation, info = env.reset(seed=int(words[0] >> 1))
             self._lengths[i] = 0
             self._masked = self._masked or (self._actions.masks > 0 and "action_mask" in info)

@@ -31,7 +31,8 @@ class Slab(NamedTuple):
     true_state: np.ndarray  # (N, S)
     episodes: np.ndarray  # (N,) int64: begun so far, over restarts of workers
     wanted: np.ndarray  # (N,) bool: rows that a reset is for
-    seed: np.ndarray  # (1,) int64
+    seed: np.ndarray  # (N,) int64: an episode's randomness comes from seed, index and its number
+    index: np.ndarray  # (N,) int64
     ready: np.ndarray  # (W,) bool: the worker has made its environments
     asked: np.ndarray  # (W, C) int64
     finished: np.ndarray  # (W, C) int64
@@ -53,7 +54,8 @@ def layout(num_envs: int, shapes: Shapes, workers: int, chunks: int) -> tuple[li
         "true_state": ((n, shapes.true_state), shapes.true_state_type),
         "episodes": ((n,), "int64"),
         "wanted": ((n,), "bool"),
-        "seed": ((1,), "int64"),
+        "seed": ((n,), "int64"),
+        "index": ((n,), "int64"),
         "ready": ((workers,), "bool"),
         "asked": ((workers, chunks), "int64"),
         "finished": ((workers, chunks), "int64"),

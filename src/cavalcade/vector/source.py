@@ -14,7 +14,7 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium.spaces import Box, Space
+from gymnasium.spaces import Box, Discrete, Space
 from gymnasium.spaces.utils import flatten_space
 
 from cavalcade.errors import ConfigError
@@ -50,6 +50,11 @@ class Source:
     maker: str  # module or file whose `make_rows` serves rows of a batch
     options: Mapping[str, Any]  # of the maker
     python: Path = field(default_factory=lambda: Path(sys.executable))  # what runs the workers
+
+
+def discrete_actions(count: int) -> ActionLayout:
+    """One of so many actions."""
+    return ActionLayout(Discrete(count), "this environment")
 
 
 def gym_source(

@@ -88,11 +88,10 @@ def serve_pipe(fields, rows, task):
     connection = Connection(task["socket"])
     connection.send(None)
     while True:
-        k, command, seed, inputs = connection.recv()
+        k, command, inputs = connection.recv()
         if command == CLOSE:
             return
         start, stop = task["chunks"][k]
-        fields["seed"][0] = seed
         for name, values in inputs.items():
             fields[name][start:stop] = values
         perform(rows[k], command)

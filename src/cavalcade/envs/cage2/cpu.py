@@ -50,11 +50,12 @@ def show(s, p, out, environments):
 
 
 @kernel
-def show_tables(s, p, out, tables):
-    """Outputs as they would be if Blue's tables were these."""
-    for e in range(tables.size):
-        s.table[e] = tables[e]
-        observe.remember_scans(s, e, tables[e])
+def show_tables(s, p, out, environments, tables):
+    """What the given environments would show if Blue's tables were these."""
+    for i in range(environments.size):
+        e = environments[i]
+        s.table[e] = tables[i]
+        observe.remember_scans(s, e, tables[i])
         game.show(s, p, e, out)
 
 

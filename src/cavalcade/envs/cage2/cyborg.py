@@ -1,26 +1,29 @@
-"""The original CybORG, in the user's own checkout, behind the face of a batch: so that scores can be checked there.
+"""The original CybORG, in the user's own checkout, as a batch of games hosted in workers.
 
-Each worker is a process with an interpreter that has CybORG's old dependencies. What CybORG does not show but Blue
-knows (its own decoys, its last action, the time, scans it has seen) is kept by a batch of ours against a sleeping Red
-that gets the same actions: decoys depend on Blue alone.
+What CybORG does not show but Blue knows (its own decoys, its last action, the time, scans it has seen) is kept by games
+of ours against a sleeping Red that get the same actions: decoys depend on Blue alone.
 """
 
-import json
-import subprocess
 import sys
-import tempfile
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
+from cavalcade.config import HostConfig
 from cavalcade.envs.cage2 import cpu
 from cavalcade.envs.cage2.env import Cage2
-from cavalcade.envs.cage2.scenario import NUM_BITS
-from cavalcade.errors import ConfigError, RunError
+from cavalcade.envs.cage2.scenario import NUM_ACTIONS, NUM_BITS, NUM_HOSTS, REDS
+from cavalcade.envs.contract import Buffers, SavedState
+from cavalcade.errors import ConfigError, StateError, one_of
+from cavalcade.rng import STREAMS
+from cavalcade.vector.hosted import BROKEN, Hosted
+from cavalcade.vector.source import Shapes, Source, discrete_actions
 
-_WORKER = Path(__file__).with_name("cyborg_worker.py")
+_ROWS = Path(__file__).with_name("cyborg_rows.py")
+_TABLE_BITS = 1 << np.arange(NUM_BITS)
 
 
 def check_clone(checkout: Path) -> None:
@@ -29,79 +32,144 @@ def check_clone(checkout: Path) -> None:
         raise ConfigError(f"{checkout} is no clone of cage-challenge/cage-challenge-2: it has no CybORG/CybORG")
 
 
-class CyborgBatch(Cage2):
-    """Games in CybORG, one per worker: observations are CybORG's, rewards too."""
+def cyborg_source(
+    checkout: Path, python: Path | None, *, red: str, green: bool, horizon: int, true_state_every: int = 0
+) -> Source:
+    """Games in a checkout of CybORG."""
+    check_clone(checkout)
+    one_of("red", red, REDS)
+    shapes = Shapes(
+        NUM_BITS, "uint8", discrete_actions(NUM_ACTIONS), ("red",), NUM_HOSTS if true_state_every else 0, "uint8"
+    )
+    options = {"checkout": str(checkout.absolute()), "red": red, "green": green, "horizon": horizon}
+    options |= {"true_state_every": true_state_every}
+    return Source("cyborg", shapes, str(_ROWS), options, python.absolute() if python else Path(sys.executable))
 
-    def __init__(self, checkout: Path, workers: int, python: Path | None = None, **options: Any):
-        check_clone(checkout)
-        super().__init__(workers, red="sleep", autoreset=False, threads=1, **options)
-        self._processes = [_start(checkout, python) for _ in range(workers)]
-        self.returns = np.zeros(workers)
 
-    def begin(self, red: str, seed: int | None = None) -> None:
-        """New games against a Red agent; with a seed, worker i starts its random stream at seed + i."""
+class Cyborg(Cage2):
+    """Games in CybORG: its tables, its rewards, its true state; the rest as in `Cage2`.
+
+    Args:
+        checkout: a clone of cage-challenge/cage-challenge-2.
+        num_envs: games in the batch.
+        python: an interpreter with CybORG's old dependencies; this one if not given.
+        host: how games are hosted.
+        red: who attacks.
+        green: let Green scan ports.
+        horizon: steps per episode.
+        stream: train, evaluate or heldout: games of one are in no other.
+        seed: of the games; several take equal shares.
+        true_state_every: steps between looks at the true state; 0 for never.
+        **options: of `Cage2`, as far as they say what Blue sees.
+    """
+
+    continues, elsewhere = False, True
+    label_names = (*REDS[:3], BROKEN)
+
+    def __init__(
+        self,
+        checkout: Path,
+        num_envs: int,
+        python: Path | None = None,
+        host: HostConfig | None = None,
+        *,
+        red: str = "bline",
+        green: bool = False,
+        horizon: int = 100,
+        stream: str = "train",
+        seed: int | Sequence[int] = 0,
+        true_state_every: int = 0,
+        **options: Any,
+    ):
+        if options.get("variant", "challenge") != "challenge":
+            raise ConfigError("variant is workflow; CybORG itself has challenge only")
+        super().__init__(num_envs, red="sleep", horizon=horizon, autoreset=False, threads=1, **options)
+        source = cyborg_source(
+            checkout, python, red=red, green=green, horizon=horizon, true_state_every=true_state_every
+        )
+        self._first_seed = one_of("stream", stream, STREAMS) << 32
+        self.hosted = Hosted(source, num_envs, host, seed=(np.atleast_1d(seed) + self._first_seed).tolist())
+        self.true_state = self.hosted.true_state
+        self._labels = np.zeros(num_envs, np.int8)
+        self.labels = self._labels
+
+    @property
+    def groups(self) -> tuple[slice, ...]:
+        """The games that are driven together."""
+        return self.hosted.groups
+
+    def reset(self, *, seed: int | Sequence[int] | None = None, indices: ArrayLike | None = None) -> Buffers:
+        """Begins the next game everywhere or in the given environments."""
+        super().reset(indices=indices)
+        shifted = None if seed is None else (np.atleast_1d(seed) + self._first_seed).tolist()
+        self.hosted.reset(seed=shifted, indices=indices)
+        self._show_tables(self._rows(indices), self.hosted.buffers.observation)
+        return self.buffers
+
+    def send(self, actions: ArrayLike) -> None:
+        """Hands over one action per game."""
+        array = np.asarray(actions)
+        super().send(array)
+        for group, rows in enumerate(self.groups):
+            self._send_checked(group, array[rows])
+
+    def recv(self) -> Buffers:
+        """Waits for the results of all actions sent."""
+        if not self._sent:
+            raise StateError("recv without actions; call send(actions) first")
+        for _ in self.groups:
+            self.take()
+        self._sent = False
+        return self.buffers
+
+    def send_group(self, group: int, actions: ArrayLike) -> None:
+        """Hands over one action per game of a group."""
+        self._send_checked(group, np.asarray(actions))
+
+    def _send_checked(self, group: int, actions: NDArray) -> None:
+        rows = self.groups[group]
+        self.hosted.send_group(group, actions)
+        self._actions[rows] = actions
+        cpu.step_range(self.state, self.params, self._actions, self._outputs, rows.start, rows.stop)
+
+    def take(self) -> int:
+        """Waits for the results of some group, and puts what CybORG shows beside what Blue knows."""
+        group = self.hosted.take()
+        span, theirs, out = self.groups[group], self.hosted.buffers, self._outputs
+        rows = np.arange(span.start, span.stop)
+        for name in ("reward", "terminated", "truncated"):
+            getattr(self.buffers, name)[span] = getattr(theirs, name)[span]
+        ended = rows[theirs.terminated[span] | theirs.truncated[span]]
+        self._show_tables(np.setdiff1d(rows, ended), theirs.observation)
+        if len(ended):
+            self._show_tables(ended, theirs.final_observation)
+            out.final_words[ended], out.final_values[ended] = out.words[ended], out.values[ended]
+            broken = self.hosted.labels
+            self._labels[ended] = np.nan_to_num(self.hosted.slab.figures[ended, 0]).astype(np.int8)
+            if broken is not None:
+                self._labels[ended[broken[ended] > 0]] = len(self.label_names) - 1
+            cpu.begin(self.state, ended)
+            self._show_tables(ended, theirs.observation)
+        return group
+
+    def save_state(self, indices: ArrayLike | None = None) -> SavedState:
+        """How many games each environment has begun; the games themselves stay in CybORG."""
+        return self.hosted.save_state(indices)
+
+    def load_state(self, saved: SavedState, indices: ArrayLike | None = None) -> None:
+        """Begins new games behind those that were begun before."""
         super().reset()
-        self.returns[:] = 0
-        for i, process in enumerate(self._processes):
-            _send(process, {"reset": red, "seed": None if seed is None else seed + i})
-        self._show_tables([_receive(process)["table"] for process in self._processes])
+        self.hosted.load_state(saved, indices)
+        self._show_tables(self._rows(indices), self.hosted.buffers.observation)
 
-    def step(self, actions: ArrayLike):
-        """One step of all games."""
-        buffers = super().step(actions)
-        for process, action in zip(self._processes, np.asarray(actions).tolist(), strict=True):
-            _send(process, {"action": action})
-        answers = [_receive(process) for process in self._processes]
-        self.buffers.reward[:] = [answer["reward"] for answer in answers]
-        self.returns += [answer["reward"] for answer in answers]
-        self._show_tables([answer["table"] for answer in answers])
-        return buffers
+    def clone(self, indices: ArrayLike | None = None) -> Self:
+        """Games cannot leave CybORG."""
+        raise StateError("games of CybORG cannot be cloned; make a new batch")
 
     def close(self) -> None:
         """Ends the workers."""
-        for process in self._processes:
-            process.kill()
-            process.wait()
-            for pipe in (process.stdin, process.stdout, process.stderr):
-                if pipe:
-                    pipe.close()
+        self.hosted.close()
 
-    def _show_tables(self, tables: list[list[int]]) -> None:
-        bits = np.array(tables, np.int64) @ (1 << np.arange(NUM_BITS))
-        cpu.show_tables(self.state, self.params, self._outputs, bits)
-
-
-def _start(checkout: Path, python: Path | None) -> subprocess.Popen:
-    command = [str(python or sys.executable), "-W", "ignore", str(_WORKER), str(checkout.absolute())]
-    said = tempfile.TemporaryFile("w+")  # noqa: SIM115 — CybORG prints a lot; a pipe that nobody reads would fill up
-    try:
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said, text=True)
-    except OSError as error:
-        said.close()
-        raise ConfigError(f"cyborg_python is {python}; it cannot be started: {error.strerror}") from None
-    process.stderr = said
-    _receive(process)
-    return process
-
-
-def _send(process: subprocess.Popen, request: dict[str, Any]) -> None:
-    assert process.stdin is not None
-    try:
-        process.stdin.write(json.dumps(request) + "\n")
-        process.stdin.flush()
-    except BrokenPipeError:
-        _receive(process)
-
-
-def _receive(process: subprocess.Popen) -> dict[str, Any]:
-    assert process.stdout is not None
-    line = process.stdout.readline()
-    if not line:
-        assert process.stderr is not None
-        process.stderr.seek(0)
-        said = process.stderr.read().strip().splitlines()
-        reason = said[-1] if said else "no message"
-        raise RunError(
-            f"CybORG's process ended: {reason}; give an interpreter with its dependencies as --cyborg-python"
-        )
-    return json.loads(line)
+    def _show_tables(self, rows: NDArray[np.int64], tables: NDArray) -> None:
+        if len(rows):
+            cpu.show_tables(self.state, self.params, self._outputs, rows, tables[rows].astype(np.int64) @ _TABLE_BITS)

@@ -1,0 +1,52 @@
+"""The environments of a run, by its configuration."""
+
+from pathlib import Path
+
+from cavalcade.config import AnyTrainConfig, CyborgTrainConfig, GymTrainConfig
+from cavalcade.envs.cage2 import Cage2
+from cavalcade.envs.cage2.cyborg import Cyborg
+from cavalcade.envs.contract import Environment
+from cavalcade.vector.hosted import Hosted
+from cavalcade.vector.source import gym_source
+
+HELDOUT_SEEDS = 2**31  # hosted environments are scored on seeds from here on, which no training can have
+
+
+def environment_for(config: AnyTrainConfig, threads: int) -> Environment:
+    """The environments of all policies of a training."""
+    if isinstance(config, GymTrainConfig):
+        return hosted_for(config, config.ppo.num_envs, config.seed)
+    if isinstance(config, CyborgTrainConfig):
+        return cyborg_for(config)
+    task = config.task
+    return Cage2(
+        config.policies * config.ppo.num_envs,
+        red=task.red,
+        horizon=task.horizon,
+        seed=config.seeds,
+        threads=threads,
+        **task.shown,
+    )
+
+
+def cyborg_for(config: CyborgTrainConfig) -> Cyborg:
+    """The games of a run in CybORG."""
+    task = config.task
+    return Cyborg(
+        Path(config.cyborg),
+        config.policies * config.ppo.num_envs,
+        Path(config.cyborg_python) if config.cyborg_python else None,
+        config.host,
+        red=task.red,
+        horizon=task.horizon,
+        seed=config.seeds,
+        true_state_every=config.host.true_state_every,
+        **task.shown,
+    )
+
+
+def hosted_for(config: GymTrainConfig, num_envs: int, seed: int) -> Hosted:
+    """So many of a run's Gymnasium environments."""
+    host = config.host
+    source = gym_source(config.name, config.options, infos=host.infos, true_state_every=host.true_state_every)
+    return Hosted(source, num_envs, host, seed=seed)
