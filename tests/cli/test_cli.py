@@ -40,7 +40,10 @@ def test_version(capsys):
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (["fly"], ["unknown command 'fly'", "bench, evaluate, export, play, profile, report, search, train, verify"]),
+        (
+            ["fly"],
+            ["unknown command 'fly'", "bench, evaluate, export, play, profile, record, report, search, train, verify"],
+        ),
         (["play", "--red", "wolf"], ["'wolf'", "--red", "bline", "meander", "sleep", "mixed"]),
         (["play", "--wings", "2"], ["--wings", "--blue", "--red", "--horizon"]),
         (["play", "--horizon", "ten"], ["--horizon", "ten"]),

@@ -74,10 +74,13 @@ def test_a_run_and_its_checkpoints_and_members(capsys, tmp_path):
     assert "policy is 3" in err
 
 
-@pytest.mark.skipif("CYBORG" not in os.environ, reason="needs a clone of cage-challenge-2: CYBORG, CYBORG_PYTHON")
+@pytest.mark.skipif(
+    "CAVALCADE_CYBORG" not in os.environ,
+    reason="needs a clone of cage-challenge-2: CAVALCADE_CYBORG, CAVALCADE_CYBORG_PYTHON",
+)
 def test_scores_carry_over_to_cyborg(capsys, tmp_path):
-    """Set CYBORG to a clone and CYBORG_PYTHON to an interpreter with its dependencies."""
-    clone, python = Path(os.environ["CYBORG"]), os.environ["CYBORG_PYTHON"]
+    """Set CAVALCADE_CYBORG to a clone and CAVALCADE_CYBORG_PYTHON to an interpreter with its dependencies."""
+    clone, python = Path(os.environ["CAVALCADE_CYBORG"]), os.environ["CAVALCADE_CYBORG_PYTHON"]
     run(capsys, *SMALL, "--run", tmp_path / "a")
     engine = ("--engine", "cyborg", "--cyborg", clone, "--cyborg-python", python)
     figures = {}

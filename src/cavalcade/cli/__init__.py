@@ -17,6 +17,7 @@ VERBS = {
     "export": "write a trained policy as ONNX",
     "play": "watch a game of CAGE-2 in the terminal, or play it yourself",
     "profile": "show where the time of a training goes, and the bound",
+    "record": "record episodes of your own CybORG, and compare them with the game here",
     "report": "draw a search, or learning curves of trainings, into an HTML file",
     "search": "find the order in which hosts are best repaired, and whether it matters",
     "train": "train policies; a run can be killed at any moment and resumed",

@@ -21,8 +21,11 @@ class Options:
 
 def run(args: list[str]) -> int:
     """Prints what was compared; 1 at the first difference."""
-    options = parse(Options, args, "verify")
-    paths = list(_expand(options.files))
+    return compare(list(_expand(parse(Options, args, "verify").files)))
+
+
+def compare(paths: list[Path]) -> int:
+    """Replays files; prints what was compared; 1 at the first difference."""
     episodes = steps = 0
     for path in paths:
         trace = load_trace(path)
@@ -34,7 +37,9 @@ def run(args: list[str]) -> int:
         episodes += trace.episodes
         steps += trace.episodes * trace.steps
         print(f"{path.name}: {trace.episodes} episodes of {trace.steps} steps are equal", flush=True)
-    print(f"\n{len(paths)} files, {episodes:,} episodes, {steps:,} steps, 0 mismatches")
+    print(
+        f"\n{len(paths)} {'file' if len(paths) == 1 else 'files'}, {episodes:,} episodes, {steps:,} steps, 0 mismatches"
+    )
     print(f"compared after every step, in both observation variants: {', '.join(COMPARED)}")
     return 0
 

@@ -2,23 +2,39 @@
 
 import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
 
 
 @contextmanager
-def waiting(message: str, after: float = 1.0) -> Iterator[None]:
-    """Says on stderr what is going on if the block takes longer than `after` seconds; a spinner on a terminal."""
+def waiting(message: str, after: float = 1.0, every: float = 10.0) -> Iterator[Callable[[str], None]]:
+    """Says on stderr what is going on if the block takes longer than `after` seconds; a spinner on a terminal.
+
+    The block may call what it gets with news: the spinner shows them at once; elsewhere they are a line, at most one in
+    `every` seconds.
+    """
     console = Console(file=sys.stderr)
     status = console.status(message)
-    show = status.start if console.is_terminal else lambda: print(f"{message} ...", file=sys.stderr, flush=True)
-    timer = threading.Timer(after, show)
+    shown = time.monotonic()
+
+    def say(words: str) -> None:
+        print(f"{words} ...", file=sys.stderr, flush=True)
+
+    def news(words: str) -> None:
+        nonlocal shown
+        status.update(words)
+        if not console.is_terminal and time.monotonic() - shown >= every:
+            shown = time.monotonic()
+            say(words)
+
+    timer = threading.Timer(after, status.start if console.is_terminal else lambda: say(message))
     timer.daemon = True
     timer.start()
     try:
-        yield
+        yield news
     finally:
         timer.cancel()
         timer.join()
