@@ -116,8 +116,8 @@ class HostConfig:
     """Worker processes; 0 for one per core."""
     async_factor: int = 2
     """With backend async: groups of environments."""
-    spin: float = 0.0
-    """Microseconds to look for results before sleeping until they come."""
+    spin: float = 200.0
+    """Microseconds that learner and workers look for work before they sleep, as long as it comes that soon."""
     worker_timeout: float = 60.0
     """Seconds after which a worker counts as hanging and is replaced."""
     max_restarts: int = 10

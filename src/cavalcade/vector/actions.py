@@ -66,7 +66,7 @@ class ActionLayout:
     def native(self, rows: NDArray) -> list[Any]:
         """Rows as the environment's own actions."""
         if self.shape == ():
-            return (rows + self._first).tolist()
+            return list(rows + self._first)  # numpy scalars, as Discrete.sample gives
         if isinstance(self._space, MultiDiscrete):
             return list((rows + self._first).reshape(-1, *self._space.shape))
         if isinstance(self._space, Box):

@@ -92,7 +92,7 @@ class WorkerCrew(Crew):
         async_factor: groups.
         timeout: seconds after which a worker counts as hanging.
         max_restarts: of workers, after which there is a `WorkerError`.
-        spin: seconds to look for results before sleeping until they come.
+        spin: seconds to look for results before sleeping, as long as they come that soon.
     """
 
     def __init__(
@@ -107,7 +107,8 @@ class WorkerCrew(Crew):
         max_restarts: int,
         spin: float = 0.0,
     ):
-        self._source, self._timeout, self._max_restarts, self._spin = source, timeout, max_restarts, spin
+        self._source, self._timeout, self._max_restarts = source, timeout, max_restarts
+        self._spin = self._patience = spin
         self.groups, self._chunks, self._members = deal(num_envs, workers, async_factor)
         chunks = len(self._chunks[0])
         self._places, self._size = layout(num_envs, source.shapes, workers, chunks)
@@ -173,20 +174,32 @@ class WorkerCrew(Crew):
     def _wait(self) -> None:
         """Sleeps until something happens; sees to workers that died or hang."""
         self.waits += 1
-        if self._spin:
-            until, finished = time.perf_counter() + self._spin, self.slab.finished.copy()
-            while time.perf_counter() < until:
-                if (finished != self.slab.finished).any():
-                    return
-        for handle, _ in self._poll.poll(1000 * _CHECK):
-            if handle == self._done.read_end:
-                self._done.hush()
-            else:
-                self._listen(next(worker for worker in self._workers.values() if worker.listen == handle))
+        start = time.perf_counter()
+        self._happened(start + self._patience)
+        taken = time.perf_counter() - start
+        self._patience = self._spin if taken < 2 * self._spin else 0.0  # no use to stay awake if results take long
         now = time.monotonic()
         if now >= self._next_check:
             self._next_check = now + _CHECK
             self._check_progress(now)
+
+    def _happened(self, awake_until: float) -> None:
+        """Until something has: awake at first, then asleep."""
+        while time.perf_counter() < awake_until:
+            os.sched_yield()
+            if any(self._is_done(group) for group in self._waiting):
+                return
+        self.slab.asleep[-1] = True
+        if any(self._is_done(group) for group in self._waiting):
+            self.slab.asleep[-1] = False
+            return
+        ready = self._poll.poll(1000 * _CHECK)
+        self.slab.asleep[-1] = False
+        for handle, _ in ready:
+            if handle == self._done.read_end:
+                self._done.hush()
+            else:
+                self._listen(next(worker for worker in self._workers.values() if worker.listen == handle))
 
     def _listen(self, worker: WorkerProcess) -> None:
         try:
@@ -236,7 +249,7 @@ class WorkerCrew(Crew):
     def _start(self, w: int) -> WorkerProcess:
         common: tuple[Any, ...] = (self._source, w, self._chunks[w], self._places, self._size)
         if self._file >= 0:
-            process: WorkerProcess = SharedProcess(*common, file=self._file, done=self._done)
+            process: WorkerProcess = SharedProcess(*common, file=self._file, done=self._done, spin=self._spin)
         else:
             process = PipeProcess(*common)
         self._poll.register(process.listen, select.POLLIN)

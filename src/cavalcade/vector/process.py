@@ -120,11 +120,12 @@ class SharedProcess(WorkerProcess):
         *,
         file: int,
         done: Bell,
+        spin: float,
     ):
         self._go, bells = Bell(), {"done": done.write_end}
         bells["go"] = self._go.read_end
         self.listen, pulse = os.pipe()  # the worker holds the other end: when it is gone, this one hangs up
-        task: dict[str, Any] = {"places": places, "size": size, "slab": file, **bells}
+        task: dict[str, Any] = {"places": places, "size": size, "slab": file, "spin": spin, **bells}
         try:
             super().__init__(source, index, chunks, task, file, pulse, *bells.values())
         finally:
@@ -134,7 +135,8 @@ class SharedProcess(WorkerProcess):
         """Puts the command where the worker looks and wakes it."""
         slab.command[self.index, chunk] = command
         slab.asked[self.index, chunk] += 1
-        self._go.ring()
+        if slab.asleep[self.index]:
+            self._go.ring()
 
     def hear(self, slab: Slab) -> None:
         """All it says is that it is gone: results come with the common bell."""

@@ -1,6 +1,7 @@
 """Some environments of a batch, stepped one after the other; in a worker, or in this process."""
 
 import math
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import gymnasium
@@ -38,7 +39,8 @@ class Rows:
         made = [make_env(name, options) for _ in range(start, stop)]
         self._space, self._actions = made[0].observation_space, ActionLayout(made[0].action_space, name)
         self._envs, limits = zip(*(unwrapped(env) for env in made), strict=True)
-        self._limit, self._lengths = limits[0], [0] * len(made)
+        self._limit, self._lengths = limits[0], np.zeros(len(made), np.int64)
+        self._steps = [env.step for env in self._envs]
         self._flat, self._infos, self._state_every = is_flat(self._space), infos, true_state_every
         self._masked = self._actions.masks > 0 and hasattr(made[0].unwrapped, "action_masks")
         fields["action_mask"][self._rows] = True
@@ -50,47 +52,44 @@ class Rows:
     def reset(self) -> None:
         """Begins episodes where wanted; each environment has a seed of its own, and another one each time."""
         f, first = self._fields, self._rows.start
-        for i, env in enumerate(self._envs):
+        for i in np.flatnonzero(f["wanted"][self._rows]).tolist():
             row = first + i
-            if not f["wanted"][row]:
-                continue
             f["episodes"][row] += 1
             identity = [int(f[field][row]) for field in ("seed", "index", "episodes")]
             words = np.random.SeedSequence(identity).generate_state(1)
-            observation, info = env.reset(seed=int(words[0] >> 1))
+            observation, info = self._envs[i].reset(seed=int(words[0] >> 1))
             self._lengths[i] = 0
             self._masked = self._masked or (self._actions.masks > 0 and "action_mask" in info)
-            self._show(i, observation, info)
+            self._observation[i] = self._row(observation)
+            if self._masked:
+                self._show_mask(i, info)
             if self._state_every:
-                self._show_state(i)
+                self._show_states([i])
             f["reward"][row] = 0
             f["terminated"][row] = f["truncated"][row] = False
-        self._check(f["reward"][self._rows])
+        self._check()
 
     def step(self) -> None:
         """One step of each with the action in its row; where an episode ends, the next one begins."""
-        f, rows, lengths, limit = self._fields, self._rows, self._lengths, self._limit
-        flat, shown = self._flat and not self._masked, self._observation
+        f, rows, lengths = self._fields, self._rows, self._lengths
+        actions = self._actions.native(f["action"][rows])
+        results = [step(action) for step, action in zip(self._steps, actions, strict=True)]
+        observations, f["reward"][rows], overs, lates, infos = zip(*results, strict=True)
+        lengths += 1
+        late = lengths >= self._limit
+        late |= lates
+        ended = late | overs
+        f["terminated"][rows], f["truncated"][rows] = overs, late
+        if ended.any():
+            observations, infos = list(observations), list(infos)
+            for i in np.flatnonzero(ended).tolist():
+                observations[i], infos[i] = self._end(i, observations[i], infos[i])
+        self._show(observations, infos)
         self._clock += 1
-        state_due = self._state_every and self._clock % self._state_every == 0
-        rewards, overs, lates = [], [], []
-        for i, (env, action) in enumerate(zip(self._envs, self._actions.native(f["action"][rows]), strict=True)):
-            observation, reward, over, late, info = env.step(action)
-            lengths[i] += 1
-            late = late or lengths[i] >= limit
-            if over or late:
-                observation, info = self._end(i, observation, info)
-            if flat:
-                shown[i] = observation
-            else:
-                self._show(i, observation, info)
-            if state_due or (self._state_every and over | late):
-                self._show_state(i)
-            rewards.append(reward)
-            overs.append(over)
-            lates.append(late)
-        f["reward"][rows], f["terminated"][rows], f["truncated"][rows] = rewards, overs, lates
-        self._check(f["reward"][rows])
+        if self._state_every:
+            due = self._clock % self._state_every == 0
+            self._show_states(range(len(lengths)) if due else np.flatnonzero(ended).tolist())
+        self._check()
 
     def _end(self, i: int, observation: Any, info: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         """Books the last observation of an episode and begins the next."""
@@ -98,7 +97,7 @@ class Rows:
         for k, name in enumerate(self._infos):
             self._figures[i, k] = _number(info.get(name))
         if not np.isfinite(self._final[i]).all():
-            raise WorkerError(f"environment {self._rows.start + i} returned a value that is no number")
+            self._refuse(i)
         self._lengths[i] = 0
         self._fields["episodes"][self._rows.start + i] += 1
         return self._envs[i].reset()
@@ -106,22 +105,34 @@ class Rows:
     def _row(self, observation: Any) -> Any:
         return observation if self._flat else flatten(self._space, observation)
 
-    def _show(self, i: int, observation: Any, info: dict[str, Any]) -> None:
-        self._observation[i] = self._row(observation)
+    def _show(self, observations: Sequence[Any], infos: Sequence[dict[str, Any]]) -> None:
+        if self._flat:
+            np.concatenate(observations, out=self._observation.reshape(-1), casting="unsafe")
+        else:
+            for i, observation in enumerate(observations):
+                self._observation[i] = flatten(self._space, observation)
         if self._masked:
-            env: Any = self._envs[i].unwrapped
-            self._mask[i] = info["action_mask"] if "action_mask" in info else env.action_masks()
+            for i, info in enumerate(infos):
+                self._show_mask(i, info)
 
-    def _show_state(self, i: int) -> None:
+    def _show_mask(self, i: int, info: dict[str, Any]) -> None:
         env: Any = self._envs[i].unwrapped
-        self._state[i] = np.ravel(env.true_state())
+        self._mask[i] = info["action_mask"] if "action_mask" in info else env.action_masks()
 
-    def _check(self, reward: np.ndarray) -> None:
+    def _show_states(self, which: Iterable[int]) -> None:
+        for i in which:
+            env: Any = self._envs[i].unwrapped
+            self._state[i] = np.ravel(env.true_state())
+
+    def _check(self) -> None:
         """Refuses what no learner can use."""
+        reward = self._fields["reward"][self._rows]
         if not (np.isfinite(self._observation).all() and np.isfinite(reward).all()):
             bad = ~(np.isfinite(self._observation).all(axis=1) & np.isfinite(reward))
-            where = self._rows.start + int(bad.argmax())
-            raise WorkerError(f"environment {where} returned a value that is no number")
+            self._refuse(int(bad.argmax()))
+
+    def _refuse(self, i: int) -> None:
+        raise WorkerError(f"environment {self._rows.start + i} returned a value that is no number")
 
     def close(self) -> None:
         """Ends the environments."""

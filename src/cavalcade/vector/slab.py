@@ -37,6 +37,7 @@ class Slab(NamedTuple):
     asked: np.ndarray  # (W, C) int64
     finished: np.ndarray  # (W, C) int64
     command: np.ndarray  # (W, C) uint8
+    asleep: np.ndarray  # (W + 1,) bool: who has to be woken, the parent last
 
 
 def layout(num_envs: int, shapes: Shapes, workers: int, chunks: int) -> tuple[list[Place], int]:
@@ -60,6 +61,7 @@ def layout(num_envs: int, shapes: Shapes, workers: int, chunks: int) -> tuple[li
         "asked": ((workers, chunks), "int64"),
         "finished": ((workers, chunks), "int64"),
         "command": ((workers, chunks), "uint8"),
+        "asleep": ((workers + 1,), "bool"),
     }
     places, at = [], 0
     for name in Slab._fields:

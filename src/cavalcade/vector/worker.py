@@ -13,8 +13,10 @@ import json
 import mmap
 import os
 import runpy
+import select
 import signal
 import sys
+import time
 import traceback
 import types
 
@@ -25,6 +27,7 @@ ONE = (1).to_bytes(8, sys.byteorder)  # wakes: adds to an eventfd, or is a messa
 ANSWER = ("observation", "final_observation", "reward", "terminated", "truncated", "action_mask", "figures",
           "true_state", "episodes")  # fmt: skip
 _MOST_SAID = 1 << 20  # bytes of standard error kept
+_NAP = 100  # milliseconds after which a sleeping worker looks by itself
 
 
 def main(task):
@@ -65,20 +68,34 @@ def perform(part, command):
 
 
 def serve_shared(fields, rows, task):
-    """Looks for work in shared memory."""
+    """Looks for work in shared memory; after some time without any it sleeps until it is woken."""
     w, go, done = task["worker"], task["go"], task["done"]
     asked, finished, command = (fields[name][w] for name in ("asked", "finished", "command"))
+    asleep, spin, clock = fields["asleep"], task["spin"], time.perf_counter
+    bell = select.poll()
+    bell.register(go, select.POLLIN)
     fields["ready"][w] = True
+    idle_since, patience = clock(), spin
     while True:
+        if (asked == finished).all():
+            if clock() - idle_since < patience:
+                os.sched_yield()
+                continue
+            asleep[w] = True
+            if (asked == finished).all() and bell.poll(_NAP):
+                os.read(go, 4096)
+            asleep[w] = False
+            continue
+        patience = spin if clock() - idle_since < 2 * spin else 0  # no use to stay awake if work is long in coming
         for k, part in enumerate(rows):
             if asked[k] != finished[k]:
                 if command[k] == CLOSE:
                     return
                 perform(part, command[k])
                 finished[k] = asked[k]
-                os.write(done, ONE)
-        if (asked == finished).all():
-            os.read(go, 4096)
+                if asleep[-1]:
+                    os.write(done, ONE)
+        idle_since = clock()
 
 
 def serve_pipe(fields, rows, task):
