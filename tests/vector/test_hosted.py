@@ -305,7 +305,7 @@ from cavalcade.vector.hosted import Hosted
 from cavalcade.vector.source import gym_source
 env = Hosted(gym_source("{GAMES}:Counting-v0", TROUBLE), 4, HostConfig(backend="BACKEND", workers=2))
 env.reset()
-print(*(w.process.pid for w in env.crew._workers.values()), flush=True)
+print(*(w.process.pid for w in env.crew.workers.values()), flush=True)
 while True:
     env.step([0] * 4)
 """

@@ -23,9 +23,10 @@ from cavalcade.ppo.threads import choose_threads, choose_torch_threads, use_thre
 from cavalcade.ppo.trainer import train
 from cavalcade.presets import recipe
 from cavalcade.runs.directory import RunDirectory
+from cavalcade.runs.environments import environment_for
 from cavalcade.runs.policy import load_policy
 from cavalcade.runs.scoring import score
-from cavalcade.runs.training import Training, environment_for
+from cavalcade.runs.training import Training
 
 Red = Literal["bline", "meander"]
 REDS: tuple[Red, ...] = ("bline", "meander")

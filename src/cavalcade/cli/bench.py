@@ -8,6 +8,7 @@ from typing import Any
 from cavalcade.cli.parse import fail
 
 BENCHES = {
+    "envs": "steps per second of hosted environments, by backend, beside others",
     "sim": "steps per second of the CAGE-2 simulator",
     "gp": "how well searchers find the best order",
     "speedup": "each optimisation of the workflow-search documents, measured",

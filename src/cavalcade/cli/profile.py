@@ -16,7 +16,7 @@ from cavalcade.config import TrainConfig
 from cavalcade.errors import at_least
 from cavalcade.ppo.make import make_learner
 from cavalcade.ppo.threads import choose_threads, use_threads
-from cavalcade.runs.training import environment_for
+from cavalcade.runs.environments import environment_for
 
 _TOP = 12
 

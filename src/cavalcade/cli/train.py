@@ -10,6 +10,8 @@ from typing import Any, Literal
 
 import numpy as np
 
+from cavalcade.cli import evaluate_hosted
+from cavalcade.cli.evaluate_hosted import print_score
 from cavalcade.cli.parse import option, parse
 from cavalcade.cli.waiting import COMPILING, waiting
 from cavalcade.config import (
@@ -23,14 +25,12 @@ from cavalcade.errors import ConfigError, at_least
 from cavalcade.plain import from_dict, merged
 from cavalcade.presets import hardware, recipe
 from cavalcade.runs.directory import RunDirectory, open_run
-from cavalcade.runs.environments import HELDOUT_SEEDS, hosted_for
 from cavalcade.runs.policy import load_policy
-from cavalcade.runs.scoring import hosted_returns, score
+from cavalcade.runs.scoring import score
 from cavalcade.runs.training import Training
 from cavalcade.statistics import half_interval
 
 _HELDOUT = 1000  # episodes
-_HOSTED_HELDOUT, _HOSTED_STEPS = 100, 10_000  # episodes, and steps at most of each
 
 
 @dataclass(frozen=True)
@@ -142,25 +142,10 @@ def _train(directory: RunDirectory, config: AnyTrainConfig, *, quiet: bool, **op
         rate = outcome.steps / max(outcome.seconds, 1e-9)
         print(f"{outcome.steps:,} steps in {outcome.seconds:.1f} s: {rate:,.0f} steps/s")
         if isinstance(config, GymTrainConfig):
-            _print_hosted_heldout(directory, config)
+            print_score(config, evaluate_hosted.Options(directory.path))
         else:
             _print_heldout(directory, config)
     return 0
-
-
-def _print_hosted_heldout(directory: RunDirectory, config: GymTrainConfig) -> None:
-    """What the trained policy is worth on seeds it has not seen."""
-    env = hosted_for(config, min(config.ppo.num_envs, _HOSTED_HELDOUT), HELDOUT_SEEDS + config.seed)
-    with waiting("playing on new seeds"):
-        env.reset()
-        player = load_policy(directory.path).player(0)
-        returns, unfinished = hosted_returns(player, env, _HOSTED_HELDOUT, _HOSTED_STEPS)
-        env.close()
-    late = f", {unfinished} environments without an end in {_HOSTED_STEPS:,} steps" if unfinished else ""
-    if len(returns) > 1:
-        print(f"new seeds, greedy, {len(returns)} episodes{late}: {returns.mean():.2f} ± {half_interval(returns):.2f}")
-    else:
-        print(f"new seeds, greedy: no episode ended{late}")
 
 
 def _print_heldout(directory: RunDirectory, config: TrainConfig) -> None:

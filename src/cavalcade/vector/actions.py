@@ -52,6 +52,8 @@ class ActionLayout:
             return np.clip(self._middle + self._half * array, self._low, self._high)
         if self.shape == ():
             array = checked_actions(actions, num_envs)
+            if array.min() >= 0 and array.max() < self.masks:
+                return array
         else:
             array = np.asarray(actions)
             if array.shape != (num_envs, *self.shape) or array.dtype.kind not in "iu":

@@ -33,7 +33,7 @@ class Crew(ABC):
 
     slab: Slab
     groups: tuple[slice, ...]
-    waits: int = 0  # times that somebody had to be waited for
+    waits: int = 0  # groups that were not ready when they were wanted
 
     @abstractmethod
     def ask(self, group: int, command: int) -> None:
@@ -109,8 +109,8 @@ class WorkerCrew(Crew):
     ):
         self._source, self._timeout, self._max_restarts = source, timeout, max_restarts
         self._spin = self._patience = spin
-        self.groups, self._chunks, self._members = deal(num_envs, workers, async_factor)
-        chunks = len(self._chunks[0])
+        self.groups, self.chunks, self._members = deal(num_envs, workers, async_factor)
+        chunks = len(self.chunks[0])
         self._places, self._size = layout(num_envs, source.shapes, workers, chunks)
         self._file = anonymous_file(self._size) if backend == "shared" else -1
         block = mmap.mmap(self._file, self._size) if backend == "shared" else bytearray(self._size)
@@ -123,10 +123,10 @@ class WorkerCrew(Crew):
         self._delivered = self.slab.observation.copy()
         self._seen, self._since = np.zeros(workers, np.int64), np.zeros(workers)
         self._next_check, self.restarts, self.broken, self._closed = 0.0, 0, np.zeros(num_envs, np.bool_), False
-        self._workers: dict[int, WorkerProcess] = {}
+        self.workers: dict[int, WorkerProcess] = {}
         try:
             for w in range(workers):
-                self._workers[w] = self._start(w)
+                self.workers[w] = self._start(w)
         except ConfigError:
             self.close()
             raise
@@ -137,20 +137,23 @@ class WorkerCrew(Crew):
         for w, k in self._members[group]:
             if command == STEP and self._lost[w, k]:
                 self._patch[w, k] = True
-                self.slab.wanted[slice(*self._chunks[w][k])] = True
-                self._workers[w].ask(k, RESET, self.slab)
+                self.slab.wanted[slice(*self.chunks[w][k])] = True
+                self.workers[w].ask(k, RESET, self.slab)
             else:
-                self._workers[w].ask(k, command, self.slab)
+                self.workers[w].ask(k, command, self.slab)
             self._lost[w, k] = False
 
     def take(self) -> int:
         """Waits until some group that was asked is done; returns which."""
+        waited = False
         while True:
             for i, group in enumerate(self._waiting):
                 if self._is_done(group):
                     del self._waiting[i]
                     self._deliver(group)
+                    self.waits += waited
                     return group
+            waited = True
             self._wait()
 
     def _is_done(self, group: int) -> bool:
@@ -164,7 +167,7 @@ class WorkerCrew(Crew):
         for w, k in self._members[group]:
             if self._patch[w, k]:
                 self._patch[w, k] = False
-                part = slice(*self._chunks[w][k])
+                part = slice(*self.chunks[w][k])
                 slab.final_observation[part] = self._delivered[part]
                 slab.reward[part] = 0
                 slab.terminated[part], slab.truncated[part], self.broken[part] = False, True, True
@@ -173,7 +176,6 @@ class WorkerCrew(Crew):
 
     def _wait(self) -> None:
         """Sleeps until something happens; sees to workers that died or hang."""
-        self.waits += 1
         start = time.perf_counter()
         self._happened(start + self._patience)
         taken = time.perf_counter() - start
@@ -199,7 +201,7 @@ class WorkerCrew(Crew):
             if handle == self._done.read_end:
                 self._done.hush()
             else:
-                self._listen(next(worker for worker in self._workers.values() if worker.listen == handle))
+                self._listen(next(worker for worker in self.workers.values() if worker.listen == handle))
 
     def _listen(self, worker: WorkerProcess) -> None:
         try:
@@ -210,7 +212,7 @@ class WorkerCrew(Crew):
     def _check_progress(self, now: float) -> None:
         """Replaces workers that have had something to do for too long."""
         slab = self.slab
-        for worker in list(self._workers.values()):
+        for worker in list(self.workers.values()):
             w, done = worker.index, int(slab.finished[worker.index].sum())
             if done != self._seen[w] or (slab.asked[w] == slab.finished[w]).all():
                 self._seen[w], self._since[w] = done, now
@@ -226,7 +228,7 @@ class WorkerCrew(Crew):
         report = f"worker {w} (environments {', '.join(f'{a} to {b - 1}' for a, b in worker.chunks)}) {why}"
         self._poll.unregister(worker.listen)
         words = worker.last_words()
-        self._workers.pop(w).end()
+        self.workers.pop(w).end()
         if not slab.ready[w]:
             raise WorkerError(f"{report} before its environments were made{_quoted(words)}")
         self.restarts += 1
@@ -242,12 +244,12 @@ class WorkerCrew(Crew):
             self._patch[w, k] |= slab.command[w, k] == STEP
             slab.wanted[slice(*worker.chunks[k])] = True
         slab.finished[w] = slab.asked[w]
-        self._workers[w] = self._start(w)
+        self.workers[w] = self._start(w)
         for k in np.flatnonzero(outstanding):
-            self._workers[w].ask(int(k), RESET, slab)
+            self.workers[w].ask(int(k), RESET, slab)
 
     def _start(self, w: int) -> WorkerProcess:
-        common: tuple[Any, ...] = (self._source, w, self._chunks[w], self._places, self._size)
+        common: tuple[Any, ...] = (self._source, w, self.chunks[w], self._places, self._size)
         if self._file >= 0:
             process: WorkerProcess = SharedProcess(*common, file=self._file, done=self._done, spin=self._spin)
         else:
@@ -261,7 +263,7 @@ class WorkerCrew(Crew):
         if self._closed:
             return
         self._closed = True
-        workers = self._workers.values()
+        workers = self.workers.values()
         for worker in workers:
             if worker.process.poll() is None:
                 worker.ask(0, CLOSE, self.slab)

@@ -1,0 +1,103 @@
+"""Workers killed at random all through a training: does it finish, and is every transition used exactly once?"""
+
+import os
+import random
+import threading
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from cavalcade.bench import load
+from cavalcade.config import HostConfig, PPOConfig
+from cavalcade.ppo.learner import Learner
+from cavalcade.ppo.make import make_learner
+from cavalcade.vector.crew import WorkerCrew
+from cavalcade.vector.hosted import Hosted
+from cavalcade.vector.source import gym_source
+
+
+class Outcome(NamedTuple):
+    """What became of the training."""
+
+    kills: int
+    restarts: int
+    updates: int
+    transitions: int
+    broken: int  # episodes that ended because their worker was killed
+    wrong: int  # transitions that do not follow from the one before
+    handles: int  # open files more than before
+    seconds: float
+
+
+def hail(kills: int, *, backend: str = "async", num_envs: int = 16, workers: int = 2, seed: int = 0) -> Outcome:
+    """Trains until so many workers were killed, and a while longer."""
+    before, start = _open_files(), time.perf_counter()
+    host = HostConfig(backend=backend, workers=workers, max_restarts=10 * kills + 10)  # pyright: ignore[reportArgumentType]
+    env = Hosted(gym_source(load.LEDGER), num_envs, host)
+    config = PPOConfig(num_envs=num_envs, update_steps=32, hidden=(16,), minibatches=2)
+    learner, _ = make_learner(env, config, [seed])
+    env.reset()
+    killer = Killer(env, kills, seed)
+    killer.start()
+    updates = broken = wrong = 0
+    last = None
+    while killer.is_alive() or updates < 10:
+        learner.collect()
+        broken += _broken(learner)
+        wrong += _wrong(learner, last)
+        last = env.buffers.observation.copy(), learner.rollout.ended[0, -1].numpy().copy()
+        learner.update(0.0)
+        updates += 1
+    killer.join()
+    kills, restarts, steps = killer.done, env.restarts, updates * num_envs * config.update_steps
+    env.close()
+    del env, learner, killer  # and with them their hold on the memory
+    more = _open_files() - before
+    return Outcome(kills, restarts, updates, steps, broken, wrong, more, time.perf_counter() - start)
+
+
+class Killer(threading.Thread):
+    """Kills workers at random moments."""
+
+    def __init__(self, env: Hosted, kills: int, seed: int):
+        super().__init__(daemon=True)
+        self._env, self._kills, self._rng, self.done = env, kills, random.Random(seed), 0
+
+    def run(self) -> None:
+        """Until enough are dead."""
+        crew = self._env.crew
+        assert isinstance(crew, WorkerCrew)
+        while self.done < self._kills:
+            time.sleep(self._rng.uniform(0.0, 0.5))
+            workers = [w for w in list(crew.workers.values()) if w.process.poll() is None]
+            if workers:
+                self._rng.choice(workers).process.kill()
+                self.done += 1
+
+
+def _broken(learner: Learner) -> int:
+    """Transitions of this rollout that ended an episode without a step."""
+    r = learner.rollout
+    return int((r.ended[0] & (r.reward[0] == 0)).sum())
+
+
+def _wrong(learner: Learner, last: tuple[np.ndarray, np.ndarray] | None) -> int:
+    """Transitions that do not follow from the one before: another episode, a step left out or taken twice."""
+    r = learner.rollout
+    shown = np.concatenate([r.observation[0].numpy(), learner.env.buffers.observation[None]])  # (T + 1, N, 3)
+    ended, reward = r.ended[0].numpy(), r.reward[0].numpy()
+    before, after = shown[:-1], shown[1:]
+    goes_on = (after[..., :2] == before[..., :2]).all(-1) & (after[..., 2] == before[..., 2] + 1)
+    begins = (after[..., 2] == 0) & (after[..., :2] != before[..., :2]).any(-1)
+    paid = (reward == before[..., 2] + 1) | (ended & (reward == 0))
+    wrong = int((~np.where(ended, begins, goes_on)).sum() + (~paid).sum())
+    if last is not None:  # where the rollout before this one stopped, this one goes on
+        wrong += int((shown[0] != last[0]).any(-1).sum())
+    return wrong
+
+
+def _open_files() -> int:
+    folder = Path("/proc/self/fd")
+    return len(os.listdir(folder)) if folder.exists() else 0
