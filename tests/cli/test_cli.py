@@ -42,7 +42,10 @@ def test_version(capsys):
     [
         (
             ["fly"],
-            ["unknown command 'fly'", "bench, evaluate, export, play, profile, record, report, search, train, verify"],
+            [
+                "unknown command 'fly'",
+                "bench, evaluate, export, play, profile, record, report, search, train, tune, verify",
+            ],
         ),
         (["play", "--red", "wolf"], ["'wolf'", "--red", "bline", "meander", "sleep", "mixed"]),
         (["play", "--wings", "2"], ["--wings", "--blue", "--red", "--horizon"]),
@@ -182,3 +185,12 @@ def test_a_closed_pipe_is_no_error():
     done = subprocess.run(command, shell=True, capture_output=True, text=True, check=True)
     assert done.stdout.startswith("step 0")
     assert done.stderr == ""
+
+
+def test_errors_are_one_line_on_plain_terminals_too():
+    done = subprocess.run(
+        [sys.executable, "-m", "cavalcade", "export", "x"], capture_output=True, text=True, check=False,
+        env=os.environ | {"PYTHONIOENCODING": "ascii"},
+    )  # fmt: skip
+    assert done.stderr.startswith("cavalcade export: missing from cavalcade export: --onnx")
+    assert "---" not in done.stderr

@@ -104,7 +104,10 @@ def test_options_of_the_scripts_work_as_written():
         (["search", "cage2", "--seeds", "0"], ["seeds is 0"]),
         (["search", "cage2", "--alignment", "love"], ["love", "potential"]),
         (["search", "cage2", "--alignment-lambda", "-1"], ["alignment_lambda is -1.0"]),
-        (["search", "checkpoints", "--red", "meander"], ["red is given with checkpoints; only cage2 has it"]),
+        (
+            ["search", "checkpoints", "--red", "meander"],
+            ["red is given with checkpoints; only games of CAGE-2 have it"],
+        ),
         (["search", "--resume", "/nowhere"], ["/nowhere is no run"]),
         (["bench", "gp", "--repeats", "1"], ["repeats is 1"]),
         (["bench", "gp", "--checkpoints", "9,3"], ["they must be above 0 and rise"]),

@@ -21,6 +21,7 @@ VERBS = {
     "report": "draw a search, or learning curves of trainings, into an HTML file",
     "search": "find the order in which hosts are best repaired, and whether it matters",
     "train": "train policies; a run can be killed at any moment and resumed",
+    "tune": "measure what suits this machine, and keep it for the next training",
     "verify": "replay recorded CybORG episodes and compare every step",
 }
 

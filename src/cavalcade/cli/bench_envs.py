@@ -132,10 +132,8 @@ def _cyborg(options: Options) -> Any:
     found, first = {}, None
     for c in envs.cyborg(options.cyborg, options.cyborg_python, 20, options.workers, 100):
         first = first or c.rate
-        print(
-            f"  {c.name:<44}{c.rate:>10,.0f}{c.rate / first:>8.2f}×{c.waits_per_episode:>12,.0f} for {c.games} games each",
-            flush=True,
-        )
+        waits = f"{c.waits_per_episode:>12,.0f} for {c.games} games each"
+        print(f"  {c.name:<44}{c.rate:>10,.0f}{c.rate / first:>8.2f}×{waits}", flush=True)
         found[c.name] = c._asdict()
     return found
 

@@ -12,13 +12,13 @@ import tyro
 from cavalcade.cli.evaluate_hosted import run_hosted
 from cavalcade.cli.parse import check_folder, parse
 from cavalcade.cli.waiting import COMPILING, waiting
-from cavalcade.config import Cage2Task, GymTrainConfig
+from cavalcade.config import Cage2Task
 from cavalcade.envs.cage2.cyborg import check_clone
 from cavalcade.envs.cage2.orders import CAGE2
 from cavalcade.envs.cage2.protocol import HORIZONS, LEADERBOARD, REDS, Actor, Cell, total
 from cavalcade.envs.cage2.scripted import BLUES, greedy
 from cavalcade.errors import ConfigError, at_least
-from cavalcade.runs.directory import CONFIG, open_run
+from cavalcade.runs.directory import is_gym_run
 from cavalcade.runs.policy import load_policy
 from cavalcade.runs.scoring import best_policy, cyborg_score, score
 
@@ -57,7 +57,7 @@ class Options:
 
 def run(args: list[str]) -> int:
     """Prints the cells, the total and the leaderboard beside them."""
-    if args and (Path(args[0]) / CONFIG).exists() and isinstance(open_run(Path(args[0])).config(), GymTrainConfig):
+    if args and is_gym_run(Path(args[0])):
         return run_hosted(args)
     options = parse(Options, args, "evaluate")
     at_least("episodes", options.episodes, 2)

@@ -1,14 +1,12 @@
 """`cavalcade evaluate` for runs on Gymnasium environments: returns on seeds that no training has seen."""
 
 import json
-import os
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import tyro
 
-from cavalcade.cli.parse import check_folder, parse
+from cavalcade.cli.parse import check_folder, import_from_here, parse
 from cavalcade.cli.waiting import waiting
 from cavalcade.config import GymTrainConfig
 from cavalcade.errors import at_least
@@ -39,7 +37,7 @@ class Options:
 
 def run_hosted(args: list[str]) -> int:
     """Prints mean and interval."""
-    sys.path.insert(0, os.getcwd())
+    import_from_here()
     options = parse(Options, args, "evaluate")
     for name, least in (("episodes", 2), ("max_steps", 1), ("seed", 0)):
         at_least(name, getattr(options, name), least)

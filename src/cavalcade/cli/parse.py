@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import io
+import os
 import re
 import sys
 import typing
@@ -27,6 +28,12 @@ def check_folder(name: str, path: Path | None) -> None:
     """Refuses a file that could not be written, before any work is done."""
     if path and not path.absolute().parent.is_dir():
         raise ConfigError(f"{name} is {path}; there is no folder {path.parent}")
+
+
+def import_from_here() -> None:
+    """Lets users name packages of their own that lie in the working folder."""
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
 
 
 def check_seconds(seconds: float) -> None:
@@ -90,8 +97,10 @@ def _one_line(panel: str, options: Any) -> str:
     """The first paragraph of tyro's boxed message, on one line; if an option is unknown, with those there are."""
     lines = [line.strip("│ \t") for line in re.sub(r"\x1b\[[0-9;]*m", "", panel).splitlines()]
     body = [line for line in lines if line and line[0] not in "╭╰"]
-    rule = next((i for i, line in enumerate(body) if set(line) == {"─"}), len(body))
-    text = " ".join(body[:rule])
+    rules = [i for i, line in enumerate(body) if set(line) <= {"─", "-"}]
+    first = 2 if rules[:1] == [1] else 0  # where boxes cannot be drawn, their title stands above a rule
+    last = next((i for i in rules if i >= first), len(body))
+    text = " ".join(body[first:last])
     if text.startswith("Unrecognized"):
         text += f"; options are {', '.join(_spelt(name, kind) for name, kind in flags(options))}"
     return text[0].lower() + text[1:] if text else "bad options"

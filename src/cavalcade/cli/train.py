@@ -1,8 +1,6 @@
 """`cavalcade train`: policies that learn, in a run that cannot be lost."""
 
-import os
 import re
-import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +10,7 @@ import numpy as np
 
 from cavalcade.cli import evaluate_hosted
 from cavalcade.cli.evaluate_hosted import print_score
-from cavalcade.cli.parse import option, parse
+from cavalcade.cli.parse import import_from_here, option, parse
 from cavalcade.cli.waiting import COMPILING, waiting
 from cavalcade.config import (
     AnyTrainConfig,
@@ -94,7 +92,7 @@ class ResumeOptions:
 
 def run(args: list[str]) -> int:
     """Begins a run or goes on with one."""
-    sys.path.insert(0, os.getcwd())  # where users have packages of their own
+    import_from_here()
     if option(args, "resume") is not None:
         resumed = parse(ResumeOptions, args, "train")
         directory = open_run(resumed.resume)

@@ -17,7 +17,7 @@ import torch
 import yaml
 
 from cavalcade import __version__
-from cavalcade.config import CyborgTrainConfig, GymTrainConfig, SearchConfig, TrainConfig, training_kind
+from cavalcade.config import GYM, CyborgTrainConfig, GymTrainConfig, SearchConfig, TrainConfig, training_kind
 from cavalcade.errors import ConfigError, RunError
 from cavalcade.plain import as_dict, differences, from_dict
 from cavalcade.runs.checkpoint import Checkpoint, checkpoints, clear_aside, load_checkpoint
@@ -117,6 +117,12 @@ def open_search(path: Path) -> RunDirectory[SearchConfig]:
     """An existing run of a search."""
     _settings_of(path, "search")
     return RunDirectory(path, SearchConfig)
+
+
+def is_gym_run(path: Path) -> bool:
+    """Whether a folder holds the run of a training on a Gymnasium environment."""
+    plain = read_yaml(path / CONFIG) if (path / CONFIG).exists() else None
+    return isinstance(plain, dict) and str(plain.get("target")).startswith(GYM)
 
 
 def _settings_of(path: Path, verb: str) -> dict[str, Any]:

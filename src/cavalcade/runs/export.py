@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavalcade.errors import ConfigError, RunError
+from cavalcade.policy.heads import Choice
 from cavalcade.policy.mlp import NETS
 from cavalcade.runs.policy import SavedPolicy
 
@@ -24,6 +25,8 @@ def export_onnx(saved: SavedPolicy, policy: int, path: Path) -> None:
         from onnx import TensorProto, helper, numpy_helper
     except ImportError:
         raise ConfigError("export needs a package: pip install 'cavalcade[onnx]'") from None
+    if not isinstance(saved.head, Choice):
+        raise ConfigError(f"{saved.path} has actions of several parts; only policies that choose one of a list export")
     spec = saved.spec
     weights, constants, nodes = saved.weights[policy], [], []
 

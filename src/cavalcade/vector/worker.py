@@ -32,8 +32,7 @@ _NAP = 100  # milliseconds after which a sleeping worker looks by itself
 
 def main(task):
     """Serves until it is told to end, or the parent is gone."""
-    if task["path"]:
-        sys.path[:] = task["path"]
+    sys.path[:1] = task["path"] or []  # instead of the folder of this file
     if "slab" in task:
         buffer = mmap.mmap(task["slab"], task["size"])
     else:

@@ -31,7 +31,7 @@ class CyborgRows:
         warnings.filterwarnings("ignore")
         folder = os.path.join(checkout, "CybORG")
         if folder not in sys.path:
-            sys.path[0] = folder  # instead of the folder of the worker's file
+            sys.path.insert(0, folder)
         self._fields, self._start = fields, start
         self._reds = REDS if red == "mixed" else (red,)
         self._green, self._horizon, self._every = green, horizon, true_state_every

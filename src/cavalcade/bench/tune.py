@@ -1,0 +1,155 @@
+"""Finds settings that suit a machine: backend, workers, environments, batch and minibatches, one after the other.
+
+Each trial trains in a process of its own, which is ended if the machine runs short of memory. What is sought is steps
+per second of the whole training; sizes of batch and minibatch stay within a factor of two of where they were, since
+they change what is learnt as well as how fast.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import psutil
+
+from cavalcade.config import AnyTrainConfig, GymTrainConfig, HostConfig, TrainConfig
+from cavalcade.errors import ConfigError
+from cavalcade.plain import as_dict
+
+_SPARE = 0.1  # share of the memory that is left alone
+_WORTH_IT = 1.03  # a change must give this much to be taken
+_LONGEST = 300.0  # seconds until a trial is given up
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Settings and what became of them."""
+
+    words: str  # what was changed
+    config: Any
+    rate: float = 0.0  # steps per second, 0 if there was none
+    collecting: float = 0.0  # share of time
+    trouble: str = ""
+
+
+Run = Callable[[Any, float], Trial]
+
+
+def tune(config: AnyTrainConfig, seconds: float, run: Run | None = None) -> Iterator[Trial]:
+    """Tries settings, each time from the best so far; yields every trial."""
+    run = run or run_trial
+    best = run(config, seconds)
+    yield replace(best, words="as it is")
+    if best.trouble:
+        raise ConfigError(f"the settings to start from do not run: {best.trouble}")
+    for candidates in _stages(config):
+        base = best
+        for words, changed in candidates(base.config):
+            if changed == base.config:
+                continue
+            trial = replace(run(changed, seconds), words=words)
+            yield trial
+            if trial.rate > _WORTH_IT * best.rate:
+                best = trial
+
+
+def count(config: AnyTrainConfig) -> int:
+    """Trials at most."""
+    return 1 + sum(len(list(stage(config))) for stage in _stages(config))
+
+
+def preset(config: AnyTrainConfig) -> dict[str, Any]:
+    """The settings that were tuned, as plain data."""
+    ppo = config.ppo
+    found: dict[str, Any] = {
+        "ppo": {"num_envs": ppo.num_envs, "update_steps": ppo.update_steps, "minibatches": ppo.minibatches}
+    }
+    if isinstance(config, GymTrainConfig) or hasattr(config, "host"):
+        host: HostConfig = config.host  # pyright: ignore[reportAttributeAccessIssue]
+        found["host"] = {"backend": host.backend, "workers": host.workers, "async_factor": host.async_factor}
+    return found
+
+
+Stage = Callable[[Any], Iterator[tuple[str, Any]]]
+
+
+def _stages(config: AnyTrainConfig) -> list[Stage]:
+    hosted = not isinstance(config, TrainConfig) or hasattr(config, "host")
+    first: list[Stage] = [_backends] if hosted else []
+    return [*first, _environments, _minibatches]
+
+
+def _backends(config: Any) -> Iterator[tuple[str, Any]]:
+    """Backends, with workers up to the cores, and beyond them for environments that wait."""
+    cores, n = os.cpu_count() or 1, config.ppo.num_envs
+    yield "serial", replace(config, host=replace(config.host, backend="serial"))
+    for workers in sorted({1, cores // 2 or 1, cores, 4 * cores}):
+        for backend, factor in (("shared", 1), ("async", 2), ("async", 2 * workers)):
+            if n >= workers * factor:
+                host = replace(config.host, backend=backend, workers=workers, async_factor=factor)
+                groups = f", {factor} groups" if backend == "async" else ""
+                yield f"{backend}, {workers} workers{groups}", replace(config, host=host)
+
+
+def _environments(config: Any) -> Iterator[tuple[str, Any]]:
+    """More or fewer environments, with the same batch or twice that."""
+    ppo = config.ppo
+    batch = ppo.num_envs * ppo.update_steps
+    for num_envs in (ppo.num_envs // 4, ppo.num_envs // 2, 2 * ppo.num_envs, 4 * ppo.num_envs):
+        for steps in (batch // max(num_envs, 1), 2 * batch // max(num_envs, 1)):
+            if num_envs >= 4 and steps >= 8:
+                changed = _sized(config, num_envs=num_envs, update_steps=steps)
+                if changed:
+                    yield f"{num_envs} environments × {steps} steps", changed
+
+
+def _minibatches(config: Any) -> Iterator[tuple[str, Any]]:
+    """Half or twice the minibatches."""
+    for minibatches in (config.ppo.minibatches // 2, 2 * config.ppo.minibatches):
+        changed = _sized(config, minibatches=minibatches) if minibatches else None
+        if changed:
+            yield f"{minibatches} minibatches", changed
+
+
+def _sized(config: Any, **sizes: int) -> Any | None:
+    """The configuration with other sizes, if they fit together."""
+    try:
+        return replace(config, ppo=replace(config.ppo, **sizes))
+    except ConfigError:
+        return None
+
+
+def run_trial(config: AnyTrainConfig, seconds: float) -> Trial:
+    """Trains for a while in a child process; ends it if memory runs short."""
+    task = json.dumps({"config": as_dict(config), "seconds": seconds, "path": sys.path})
+    command = [sys.executable, "-W", "ignore", "-m", "cavalcade.bench.trial", task]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        why = _watch(process, time.monotonic() + _LONGEST)
+        out, err = process.communicate()
+    if not why and process.returncode:
+        lines = [line for line in err.strip().splitlines() if line.strip()]
+        why = lines[-1] if lines else f"exit status {process.returncode}"
+    if why:
+        return Trial("", config, trouble=why)
+    found = json.loads(out.strip().splitlines()[-1])
+    return Trial("", config, found["rate"], found["collecting"])
+
+
+def _watch(process: subprocess.Popen, until: float) -> str:
+    """Waits for a process; ends it, and says why, if memory runs short or it takes too long."""
+    while True:
+        try:
+            process.wait(0.05)
+            return ""
+        except subprocess.TimeoutExpired:
+            memory = psutil.virtual_memory()
+            if memory.available < _SPARE * memory.total:
+                process.kill()
+                return f"would have used more than {1 - _SPARE:.0%} of the memory"
+            if time.monotonic() > until:
+                process.kill()
+                return f"took longer than {_LONGEST:.0f} s"

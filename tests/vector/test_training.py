@@ -1,0 +1,184 @@
+"""Training on hosted environments."""
+
+import json
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+
+from cavalcade.bench.kills import hail
+from cavalcade.config import GymTrainConfig, HostConfig, PPOConfig
+from cavalcade.ppo.fused.learner import FusedLearner
+from cavalcade.ppo.torch_learner import TorchLearner
+from cavalcade.runs.checkpoint import checkpoints
+from cavalcade.runs.directory import open_run
+from cavalcade.vector.hosted import Hosted
+from cavalcade.vector.source import gym_source
+
+from ..cli.helpers import refused, run
+
+ROOT = Path(__file__).parent.parent.parent
+GAMES = "gym:tests.vector.games"
+SMALL = ("--num-envs", "8", "--update-steps", "16", "--minibatches", "2", "--hidden", "16", "--threads", "1")
+
+
+@pytest.mark.parametrize("kind", [FusedLearner, TorchLearner])
+def test_what_is_collected_does_not_depend_on_the_backend(kind):
+    """Groups at their own pace give the same rollouts, episodes and weights, to the bit."""
+    source, found = gym_source("CartPole-v1"), []
+    for backend, factor in (("serial", 1), ("shared", 1), ("async", 4)):
+        env = Hosted(source, 8, HostConfig(backend=backend, workers=2, async_factor=factor))
+        learner = kind(env, PPOConfig(num_envs=8, update_steps=40, hidden=(8,), minibatches=2), [3])
+        env.reset()
+        ended = [learner.collect()]
+        learner.update(0.0)
+        ended.append(learner.collect())
+        env.close()
+        rollout = [x.numpy().copy() for x in vars(learner.rollout).values()]
+        found.append((rollout, [np.concatenate(column) for column in zip(*ended, strict=True)]))
+    for rollout, episodes in found[1:]:
+        for a, b in zip(found[0][0], rollout, strict=True):
+            np.testing.assert_allclose(a, b, rtol=0, atol=0 if kind is FusedLearner else 1e-6)
+        for a, b in zip(found[0][1], episodes, strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+def test_cartpole_is_learnt_and_scored(capsys, tmp_path):
+    args = ("train", "gym:CartPole-v1", "--steps", "80000", "--num-envs", "32", "--backend", "serial", "--threads", "1")
+    status, out, _ = run(capsys, *args, "--run", tmp_path / "a")
+    assert status == 0
+    assert re.search(r"79,872 steps in [\d.]+ s", out)
+    assert float(re.search(r"new seeds, greedy, 128 episodes: ([\d.]+) ±", out)[1]) > 150
+    status, out, _ = run(capsys, "evaluate", tmp_path / "a", "--episodes", "10", "--json", tmp_path / "f.json")
+    assert status == 0
+    assert len(json.loads((tmp_path / "f.json").read_text())["returns"]) == 10
+    assert run(capsys, "evaluate", tmp_path / "a", "--episodes", "10")[1] == out
+    assert run(capsys, "export", tmp_path / "a", "--onnx", tmp_path / "p.onnx")[0] == 0
+
+
+@pytest.mark.parametrize(("game", "least"), [("Steered-v0", -3.0), ("Picture-v0", None)])
+def test_points_and_several_choices_are_learnt(capsys, tmp_path, game, least):
+    args = ("train", f"{GAMES}:{game}", *SMALL, "--steps", "40000", "--learning-rate", "0.01", "--backend", "serial")
+    status, out, _ = run(capsys, *args, "--run", tmp_path / "a")
+    assert status == 0
+    assert "plain torch learner: actions are" in out
+    assert "has actions of several parts" in refused(capsys, "export", tmp_path / "a", "--onnx", tmp_path / "p.onnx")
+    if least is None:  # no episode ever ends
+        assert "too few for a score" in out
+        assert run(capsys, "evaluate", tmp_path / "a", "--max-steps", "10")[0] == 1
+        return
+    scores = [run(capsys, "evaluate", tmp_path / "a", *more)[1] for more in ((), ("--sampled",))]
+    greedy, sampled = (float(re.search(r"episodes: (-[\d.]+) ±", text)[1]) for text in scores)
+    assert greedy > least
+    assert sampled < greedy
+
+
+def test_runs_stop_and_go_on(capsys, tmp_path):
+    args = ("train", f"{GAMES}:Informed-v0", *SMALL, "--steps", "4096", "--checkpoint-every", "5", "--quiet")
+    assert run(capsys, *args, "--run", tmp_path / "a", "--infos", "half,word")[0] == 0
+    folder = tmp_path / "a" / "checkpoints"
+    newest = checkpoints(folder)[-1]
+    assert newest.name == "00000032"
+    shutil.rmtree(newest)
+    assert run(capsys, "train", "--resume", tmp_path / "a", "--quiet")[0] == 0
+    assert checkpoints(folder)[-1].name == "00000032"
+    head, *rows = [row.split(",") for row in (tmp_path / "a" / "episodes.csv").read_text().splitlines()]
+    assert head[-3:] == ["length", "half", "word"]
+    for row in rows:
+        assert int(row[5]) in (5, 7)
+        assert float(row[6]) == int(row[5]) / 2
+        assert row[7] == "nan"
+    assert open_run(tmp_path / "a").config().host.infos == ("half", "word")
+
+
+def test_a_broken_environment_stops_the_run_with_a_checkpoint(tmp_path):
+    command = [sys.executable, "-m", "cavalcade", "train", f"{GAMES}:Broken-v0", *SMALL, "--steps", "100000"]
+    command += ["--max-restarts", "2", "--workers", "1", "--run", str(tmp_path / "a"), "--quiet"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, timeout=120)
+    assert done.returncode == 2
+    assert "after 2 restarts" in done.stderr
+    assert "ValueError: something went wrong in the game" in done.stderr
+    assert f"cavalcade train --resume {tmp_path / 'a'}" in done.stderr
+    assert checkpoints(tmp_path / "a" / "checkpoints")
+
+
+@pytest.mark.parametrize("backend", ["shared", "async", "pipe"])
+def test_a_hail_of_kills(backend, capfd):
+    """Every delivered transition is used exactly once, whatever happens to workers."""
+    found = hail(6, backend=backend)
+    assert found.kills == 6
+    assert found.wrong == 0
+    assert found.handles == 0
+    assert found.broken > 0
+    assert "was killed by signal 9" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_stopped_run_leaves_nobody_behind(tmp_path, number):
+    command = [sys.executable, "-m", "cavalcade", "train", f"{GAMES}:Counting-v0", *SMALL, "--steps", "100000000"]
+    command += ["--workers", "2", "--run", str(tmp_path / "a"), "--quiet"]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        log = tmp_path / "a" / "episodes.csv"
+        until = time.monotonic() + 60
+        while not (log.exists() and log.stat().st_size > 100):
+            assert process.poll() is None
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        workers = psutil.Process(process.pid).children(recursive=True)
+        assert len(workers) == 2
+        time.sleep(random.random() / 10)
+        process.send_signal(number)
+        process.wait(30)
+    _, alive = psutil.wait_procs(workers, timeout=10)
+    assert alive == []
+    if number != signal.SIGKILL:
+        assert checkpoints(tmp_path / "a" / "checkpoints")
+
+
+def test_packages_in_the_working_folder_are_found(tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "import gymnasium\n"
+        "from gymnasium.envs.classic_control import CartPoleEnv\n"
+        "gymnasium.register('Mine-v0', entry_point=CartPoleEnv, max_episode_steps=20)\n"
+    )
+    command = [sys.executable, "-c", "from cavalcade.cli import main; main()", "train", "gym:mine:Mine-v0", *SMALL]
+    done = subprocess.run(
+        [*command, "--steps", "1000", "--run", "r"], capture_output=True, text=True, check=False, cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    lengths = [int(row.split(",")[5]) for row in (tmp_path / "r" / "episodes.csv").read_text().splitlines()[1:]]
+    assert max(lengths) <= 20
+
+
+def test_options_reach_the_environment():
+    config = GymTrainConfig(env_options=("is_slippery=false", "size=3", "name=x"), target="gym:FrozenLake-v1")
+    assert config.options == {"is_slippery": False, "size": 3, "name": "x"}
+
+
+def test_bad_input(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for args, words in (
+        (("gym:NoSuch-v0",), "cannot be made"),
+        (("gym:",), "gym: and the name of an environment"),
+        (("gym:CartPole-v1", "--steps", "5"), "fewer than one update"),
+        (("gym:CartPole-v1", "--red", "bline"), "--red"),
+        (("gym:CartPole-v1", "--workers", "-1"), "workers is -1"),
+        (("gym:CartPole-v1", "--worker-timeout", "0"), "worker_timeout is 0"),
+        (("gym:CartPole-v1", "--backend", "magic"), "magic"),
+        (("gym:CartPole-v1", "--env-options", "x"), "env_options has 'x'"),
+        (("gym:CartPole-v1", "--env-options", "x=1"), "cannot be made"),
+        (("gym:CartPole-v1", "--true-state-every", "1"), "has no true_state"),
+        (("gym:CartPole-v1", "--target", "gym:Acrobot-v1"), "leave out --target"),
+        (("gym:CartPole-v1", "--hardware", "fast"), "hardware is 'fast'"),
+        (("cyborg",), "without --cyborg"),
+        (("cyborg", "--cyborg", "/tmp"), "/tmp is no clone"),
+    ):
+        assert words in refused(capsys, "train", *args), args
