@@ -37,8 +37,9 @@ class Counting(gymnasium.Env):
         self.total += 1
         observation, reward = self._show(action), float(action)
         if self.total == self.at and self.trouble:
-            if self.trouble == "nan":
-                return observation * (np.nan if self._first() else 1), reward, False, False, {}
+            if self.trouble in ("nan", "nan at the end"):
+                bad = observation * (np.nan if self._first() else 1)
+                return bad, reward, False, self.trouble == "nan at the end", {}
             if self.trouble != "reset":
                 self._once()
         over = self.step_count == 5 and self.seed % 2 == 0

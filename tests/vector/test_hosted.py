@@ -217,6 +217,7 @@ def test_time_limits_truncate():
         ("kill", "was killed by signal 9"),
         ("hang", "has not answered for 1.5 s"),
         ("nan", "returned a value that is no number"),
+        ("nan at the end", "returned a value that is no number"),
     ],
 )
 def test_trouble_is_reported_and_mended(capfd, tmp_path, backend, trouble, words):

@@ -22,7 +22,7 @@ from cavalcade.vector.hosted import Hosted
 from cavalcade.vector.source import Source, gym_source
 
 CHEAP = "CartPole-v1"
-_ROUNDS = 5
+_ROUNDS = 12
 Step = Callable[[], int]  # does something and returns how many environments stepped
 
 
@@ -138,13 +138,13 @@ def cheap(num_envs: int, workers: int, seconds: float, peers: bool = True) -> di
             hosted(source, num_envs, "async", backend="async", workers=workers, async_factor=2),
         ]
         if peers:
-            made += [gymnasium_sync(num_envs), pufferlib(num_envs, workers)]
+            made.append(gymnasium_sync(num_envs))
         quiet = [c for c in made if c]
         for c in quiet:
             stack.callback(c.close)
         found = rates(quiet, seconds)
-        if peers:  # hundreds of processes disturb the rest even at rest: these run by themselves
-            for make in (gymnasium_async, sb3_subproc):
+        if peers:  # hundreds of processes, or some that never sleep, disturb the rest: these run by themselves
+            for make in (gymnasium_async, sb3_subproc, lambda n: pufferlib(n, workers)):
                 c = make(num_envs)
                 if c:
                     found |= rates([c], seconds)

@@ -20,12 +20,13 @@ from cavalcade.errors import ConfigError, WorkerError
 from cavalcade.vector.process import Bell, PipeProcess, SharedProcess, WorkerProcess
 from cavalcade.vector.slab import Slab, anonymous_file, layout, slab_over
 from cavalcade.vector.source import Source
-from cavalcade.vector.worker import CLOSE, RESET, STEP, load
+from cavalcade.vector.worker import CLOSE, RESET, STEP, fence, load, yield_core
 
 _CHECK = 0.25  # seconds between looks at workers that may hang
 _FAREWELL = 1.0  # seconds that workers get to close their environments
 
-Chunks = list[list[tuple[int, int]]]
+Chunks = list[list[tuple[int, int]]]  # per worker: rows from … to
+Member = tuple[int, int]  # worker and chunk
 
 
 class Crew(ABC):
@@ -108,7 +109,7 @@ class WorkerCrew(Crew):
         spin: float = 0.0,
     ):
         self._source, self._timeout, self._max_restarts = source, timeout, max_restarts
-        self._spin = self._patience = spin
+        self._spin = self._patience = spin if backend == "shared" else 0.0
         self.groups, self.chunks, self._members = deal(num_envs, workers, async_factor)
         chunks = len(self.chunks[0])
         self._places, self._size = layout(num_envs, source.shapes, workers, chunks)
@@ -118,8 +119,9 @@ class WorkerCrew(Crew):
         self._done, self._poll = Bell(), select.poll()
         self._poll.register(self._done.read_end, select.POLLIN)
         self._waiting: list[int] = []  # groups that were asked, in that order
-        self._patch = np.zeros((workers, chunks), np.bool_)  # chunks whose episodes are ended here when they are taken
-        self._lost = np.zeros((workers, chunks), np.bool_)  # chunks whose episodes went down with a worker
+        self._asked, self._finished = self.slab.asked.data, self.slab.finished.data  # quicker to look at one by one
+        self._patch: set[Member] = set()  # chunks whose episodes are ended here when they are taken
+        self._lost: set[Member] = set()  # chunks whose episodes went down with a worker
         self._delivered = self.slab.observation.copy()
         self._seen, self._since = np.zeros(workers, np.int64), np.zeros(workers)
         self._next_check, self.restarts, self.broken, self._closed = 0.0, 0, np.zeros(num_envs, np.bool_), False
@@ -134,14 +136,15 @@ class WorkerCrew(Crew):
     def ask(self, group: int, command: int) -> None:
         """Has a group stepped or reset; chunks that went down with a worker begin new episodes instead."""
         self._waiting.append(group)
-        for w, k in self._members[group]:
-            if command == STEP and self._lost[w, k]:
-                self._patch[w, k] = True
+        for member in self._members[group]:
+            w, k = member
+            if member in self._lost and command == STEP:
+                self._patch.add(member)
                 self.slab.wanted[slice(*self.chunks[w][k])] = True
                 self.workers[w].ask(k, RESET, self.slab)
             else:
                 self.workers[w].ask(k, command, self.slab)
-            self._lost[w, k] = False
+            self._lost.discard(member)
 
     def take(self) -> int:
         """Waits until some group that was asked is done; returns which."""
@@ -149,6 +152,7 @@ class WorkerCrew(Crew):
         while True:
             for i, group in enumerate(self._waiting):
                 if self._is_done(group):
+                    fence()
                     del self._waiting[i]
                     self._deliver(group)
                     self.waits += waited
@@ -157,21 +161,19 @@ class WorkerCrew(Crew):
             self._wait()
 
     def _is_done(self, group: int) -> bool:
-        asked, finished = self.slab.asked, self.slab.finished
-        return all(asked[member] == finished[member] for member in self._members[group])
+        return all(self._asked[member] == self._finished[member] for member in self._members[group])
 
     def _deliver(self, group: int) -> None:
         """Ends what has to be ended here, and remembers what was shown."""
         slab, rows = self.slab, self.groups[group]
         self.broken[rows] = False
-        for w, k in self._members[group]:
-            if self._patch[w, k]:
-                self._patch[w, k] = False
-                part = slice(*self.chunks[w][k])
-                slab.final_observation[part] = self._delivered[part]
-                slab.reward[part] = 0
-                slab.terminated[part], slab.truncated[part], self.broken[part] = False, True, True
-                slab.figures[part] = np.nan
+        for w, k in self._patch.intersection(self._members[group]) if self._patch else ():
+            self._patch.discard((w, k))
+            part = slice(*self.chunks[w][k])
+            slab.final_observation[part] = self._delivered[part]
+            slab.reward[part] = 0
+            slab.terminated[part], slab.truncated[part], self.broken[part] = False, True, True
+            slab.figures[part] = np.nan
         self._delivered[rows] = slab.observation[rows]
 
     def _wait(self) -> None:
@@ -188,10 +190,11 @@ class WorkerCrew(Crew):
     def _happened(self, awake_until: float) -> None:
         """Until something has: awake at first, then asleep."""
         while time.perf_counter() < awake_until:
-            os.sched_yield()
+            yield_core()
             if any(self._is_done(group) for group in self._waiting):
                 return
         self.slab.asleep[-1] = True
+        fence()
         if any(self._is_done(group) for group in self._waiting):
             self.slab.asleep[-1] = False
             return
@@ -238,15 +241,16 @@ class WorkerCrew(Crew):
                 f"--max-restarts{_quoted(words)}"
             )
         print(f"{report}; restarting it ({self.restarts} of {self._max_restarts}){_quoted(words)}", file=sys.stderr)
-        outstanding = slab.asked[w] != slab.finished[w]
-        self._lost[w] = ~outstanding
-        for k in np.flatnonzero(outstanding):
-            self._patch[w, k] |= slab.command[w, k] == STEP
+        outstanding = np.flatnonzero(slab.asked[w] != slab.finished[w]).tolist()
+        self._lost |= {(w, k) for k in range(len(worker.chunks)) if k not in outstanding}
+        for k in outstanding:
+            if slab.command[w, k] == STEP:
+                self._patch.add((w, k))
             slab.wanted[slice(*worker.chunks[k])] = True
         slab.finished[w] = slab.asked[w]
         self.workers[w] = self._start(w)
-        for k in np.flatnonzero(outstanding):
-            self.workers[w].ask(int(k), RESET, slab)
+        for k in outstanding:
+            self.workers[w].ask(k, RESET, slab)
 
     def _start(self, w: int) -> WorkerProcess:
         common: tuple[Any, ...] = (self._source, w, self.chunks[w], self._places, self._size)
@@ -277,7 +281,7 @@ class WorkerCrew(Crew):
             os.close(self._file)
 
 
-def deal(num_envs: int, workers: int, groups: int) -> tuple[tuple[slice, ...], Chunks, list[list[tuple[int, int]]]]:
+def deal(num_envs: int, workers: int, groups: int) -> tuple[tuple[slice, ...], Chunks, list[list[Member]]]:
     """Cuts rows into groups and groups over workers.
 
     Returns the rows of each group; the chunks of each worker, as (start, stop); and the (worker, chunk) of each group.
@@ -291,7 +295,7 @@ def deal(num_envs: int, workers: int, groups: int) -> tuple[tuple[slice, ...], C
             "--workers or --async-factor"
         )
     chunks: Chunks = [[] for _ in range(workers)]
-    members: list[list[tuple[int, int]]] = []
+    members: list[list[Member]] = []
     rows = tuple(slice(g * num_envs // groups, (g + 1) * num_envs // groups) for g in range(groups))
     for g, group in enumerate(rows):
         start, size = group.start, group.stop - group.start

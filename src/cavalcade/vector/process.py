@@ -17,7 +17,7 @@ from cavalcade.errors import ConfigError
 from cavalcade.vector import worker
 from cavalcade.vector.slab import Place, Slab
 from cavalcade.vector.source import Source
-from cavalcade.vector.worker import ANSWER, CLOSE, ONE, RESET
+from cavalcade.vector.worker import ANSWER, CLOSE, ONE, RESET, fence
 
 _LAST_LINES = 30  # of what a worker had to say
 _WRITING = 0.2  # seconds that a traceback takes
@@ -133,8 +133,11 @@ class SharedProcess(WorkerProcess):
 
     def ask(self, chunk: int, command: int, slab: Slab) -> None:
         """Puts the command where the worker looks and wakes it."""
-        slab.command[self.index, chunk] = command
-        slab.asked[self.index, chunk] += 1
+        at = self.index, chunk
+        slab.command[at] = command
+        fence()
+        slab.asked[at] += 1
+        fence()
         if slab.asleep[self.index]:
             self._go.ring()
 

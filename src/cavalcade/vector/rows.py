@@ -47,6 +47,8 @@ class Rows:
         self._observation = fields["observation"][self._rows]
         self._final, self._mask = fields["final_observation"][self._rows], fields["action_mask"][self._rows]
         self._state, self._figures = fields["true_state"][self._rows], fields["figures"][self._rows]
+        self._reward, self._action = fields["reward"][self._rows], fields["action"][self._rows]
+        self._over, self._late = fields["terminated"][self._rows], fields["truncated"][self._rows]
         self._clock = 0
 
     def reset(self) -> None:
@@ -60,7 +62,7 @@ class Rows:
             observation, info = self._envs[i].reset(seed=int(words[0] >> 1))
             self._lengths[i] = 0
             self._masked = self._masked or (self._actions.masks > 0 and "action_mask" in info)
-            self._observation[i] = self._row(observation)
+            self._observation[i], self._final[i] = self._row(observation), 0
             if self._masked:
                 self._show_mask(i, info)
             if self._state_every:
@@ -71,15 +73,13 @@ class Rows:
 
     def step(self) -> None:
         """One step of each with the action in its row; where an episode ends, the next one begins."""
-        f, rows, lengths = self._fields, self._rows, self._lengths
-        actions = self._actions.native(f["action"][rows])
+        lengths = self._lengths
+        actions = self._actions.native(self._action)
         results = [step(action) for step, action in zip(self._steps, actions, strict=True)]
-        observations, f["reward"][rows], overs, lates, infos = zip(*results, strict=True)
+        observations, self._reward[:], self._over[:], self._late[:], infos = zip(*results, strict=True)
         lengths += 1
-        late = lengths >= self._limit
-        late |= lates
-        ended = late | overs
-        f["terminated"][rows], f["truncated"][rows] = overs, late
+        self._late |= lengths >= self._limit
+        ended = self._late | self._over
         if ended.any():
             observations, infos = list(observations), list(infos)
             for i in np.flatnonzero(ended).tolist():
@@ -96,8 +96,6 @@ class Rows:
         self._final[i] = self._row(observation)
         for k, name in enumerate(self._infos):
             self._figures[i, k] = _number(info.get(name))
-        if not np.isfinite(self._final[i]).all():
-            self._refuse(i)
         self._lengths[i] = 0
         self._fields["episodes"][self._rows.start + i] += 1
         return self._envs[i].reset()
@@ -126,13 +124,14 @@ class Rows:
 
     def _check(self) -> None:
         """Refuses what no learner can use."""
-        reward = self._fields["reward"][self._rows]
-        if not (np.isfinite(self._observation).all() and np.isfinite(reward).all()):
-            bad = ~(np.isfinite(self._observation).all(axis=1) & np.isfinite(reward))
-            self._refuse(int(bad.argmax()))
-
-    def _refuse(self, i: int) -> None:
-        raise WorkerError(f"environment {self._rows.start + i} returned a value that is no number")
+        reward = self._reward
+        sums = self._observation.sum(dtype=np.float64), self._final.sum(dtype=np.float64), reward.sum(dtype=np.float64)
+        if math.isfinite(sum(sums)):
+            return  # one value that is no number, and the sum is none
+        parts = (self._observation, self._final, reward[:, None])
+        bad = ~np.all([np.isfinite(part).all(axis=1) for part in parts], axis=0)
+        if bad.any():
+            raise WorkerError(f"environment {self._rows.start + int(bad.argmax())} returned a value that is no number")
 
     def close(self) -> None:
         """Ends the environments."""

@@ -16,6 +16,7 @@ import runpy
 import select
 import signal
 import sys
+import threading
 import time
 import traceback
 import types
@@ -28,6 +29,17 @@ ANSWER = ("observation", "final_observation", "reward", "terminated", "truncated
           "true_state", "episodes")  # fmt: skip
 _MOST_SAID = 1 << 20  # bytes of standard error kept
 _NAP = 100  # milliseconds after which a sleeping worker looks by itself
+_LOCK = threading.Lock()
+yield_core = getattr(os, "sched_yield", lambda: time.sleep(0))
+
+
+def fence():
+    """What was written before is seen by other processes before what is written after; and so for reading.
+
+    Processors may reorder plain reads and writes; those around a lock they may not.
+    """
+    with _LOCK:
+        pass
 
 
 def main(task):
@@ -58,10 +70,14 @@ def load(maker):
 
 def perform(part, command):
     """What was asked of a chunk."""
-    if command == RESET:
-        part.reset()
-    else:
+    if command == STEP:
         part.step()
+    else:
+        part.reset()
+
+
+def forget():
+    """Cuts off what was said to standard error, if that is a lot."""
     if os.fstat(2).st_size > _MOST_SAID:
         os.ftruncate(2, 0)
 
@@ -69,29 +85,36 @@ def perform(part, command):
 def serve_shared(fields, rows, task):
     """Looks for work in shared memory; after some time without any it sleeps until it is woken."""
     w, go, done = task["worker"], task["go"], task["done"]
-    asked, finished, command = (fields[name][w] for name in ("asked", "finished", "command"))
+    asked, finished, command = (fields[name][w].data for name in ("asked", "finished", "command"))
     asleep, spin, clock = fields["asleep"], task["spin"], time.perf_counter
     bell = select.poll()
     bell.register(go, select.POLLIN)
     fields["ready"][w] = True
-    idle_since, patience = clock(), spin
+    idle_since, patience, parent = clock(), spin, os.getppid()
     while True:
-        if (asked == finished).all():
+        if asked == finished:
             if clock() - idle_since < patience:
-                os.sched_yield()
+                yield_core()
                 continue
             asleep[w] = True
-            if (asked == finished).all() and bell.poll(_NAP):
+            fence()
+            if asked == finished and bell.poll(_NAP):
                 os.read(go, 4096)
             asleep[w] = False
+            if os.getppid() != parent:
+                return
             continue
+        fence()
+        forget()
         patience = spin if clock() - idle_since < 2 * spin else 0  # no use to stay awake if work is long in coming
         for k, part in enumerate(rows):
             if asked[k] != finished[k]:
                 if command[k] == CLOSE:
                     return
                 perform(part, command[k])
+                fence()
                 finished[k] = asked[k]
+                fence()
                 if asleep[-1]:
                     os.write(done, ONE)
         idle_since = clock()
@@ -111,6 +134,7 @@ def serve_pipe(fields, rows, task):
         for name, values in inputs.items():
             fields[name][start:stop] = values
         perform(rows[k], command)
+        forget()
         connection.send((k, {name: fields[name][start:stop] for name in ANSWER}))
 
 
