@@ -257,7 +257,9 @@ def test_it_gives_up_in_the_end(capfd):
     with pytest.raises(WorkerError, match=r"after 2 restarts; mend the environment, or allow more with --max-restarts"):
         play(env, 200)
     env.close()
-    assert capfd.readouterr().err.count("restarting it") == 2
+    err = capfd.readouterr().err
+    assert err.count("restarting it") == 2
+    assert err.count("Traceback") == err.count("with the same words as before") == 1
     env = make("serial", 2, game("Broken"))
     with pytest.raises(WorkerError, match=r"(?s)something went wrong in the game.*--backend shared.*Traceback"):
         play(env, 200)

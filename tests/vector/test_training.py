@@ -158,6 +158,17 @@ def test_packages_in_the_working_folder_are_found(tmp_path):
     assert max(lengths) <= 20
 
 
+def test_old_gym_goes_through_shimmy(tmp_path):
+    options = ["--env-options", "env_id=CartPole-v1", "make_kwargs={disable_env_checker: true}"]
+    command = [sys.executable, "-W", "ignore", "-m", "cavalcade", "train", "gym:shimmy:GymV26Environment-v0", *SMALL]
+    done = subprocess.run(
+        [*command, *options, "--steps", "2000", "--run", "r"], capture_output=True, text=True, check=False, cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    assert "restarting" not in done.stderr
+    assert len((tmp_path / "r" / "episodes.csv").read_text().splitlines()) > 20
+
+
 def test_options_reach_the_environment():
     config = GymTrainConfig(env_options=("is_slippery=false", "size=3", "name=x"), target="gym:FrozenLake-v1")
     assert config.options == {"is_slippery": False, "size": 3, "name": "x"}

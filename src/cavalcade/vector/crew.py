@@ -126,6 +126,7 @@ class WorkerCrew(Crew):
         self._seen, self._since = np.zeros(workers, np.int64), np.zeros(workers)
         self._next_check, self.restarts, self.broken, self._closed = 0.0, 0, np.zeros(num_envs, np.bool_), False
         self.workers: dict[int, WorkerProcess] = {}
+        self._words = ""  # the last of the worker that was replaced last
         try:
             for w in range(workers):
                 self.workers[w] = self._start(w)
@@ -240,7 +241,9 @@ class WorkerCrew(Crew):
                 f"{report}, after {self._max_restarts} restarts; mend the environment, or allow more with "
                 f"--max-restarts{_quoted(words)}"
             )
-        print(f"{report}; restarting it ({self.restarts} of {self._max_restarts}){_quoted(words)}", file=sys.stderr)
+        said = ", with the same words as before" if words and words == self._words else _quoted(words)
+        print(f"{report}; restarting it ({self.restarts} of {self._max_restarts}){said}", file=sys.stderr)
+        self._words = words
         outstanding = np.flatnonzero(slab.asked[w] != slab.finished[w]).tolist()
         self._lost |= {(w, k) for k in range(len(worker.chunks)) if k not in outstanding}
         for k in outstanding:
