@@ -71,6 +71,14 @@ def test_a_trial_that_eats_the_memory_is_ended(monkeypatch):
     assert "more than 90% of the memory" in tune.run_trial(GymTrainConfig(), 30.0).trouble
 
 
+def test_profile_takes_any_target(capsys):
+    args = ("--updates", "2", "--num-envs", "4", "--update-steps", "8", "--hidden", "8", "--threads", "1")
+    status, out, _ = run(capsys, "profile", "gym:CartPole-v1", *args)
+    assert status == 0
+    assert "64 steps in" in out
+    assert "bottleneck: " in out
+
+
 def test_bench_envs_prints_and_writes(capsys, tmp_path):
     args = ("--parts", "cheap,waiting", "--seconds", "0.1", "--envs", "8", "--json", tmp_path / "f.json")
     status, out, _ = run(capsys, "bench", "envs", *args)
@@ -88,8 +96,9 @@ def test_bench_envs_prints_and_writes(capsys, tmp_path):
     [
         (["tune"], "no target"),
         (["tune", "chess"], "chess"),
-        (["tune", "cage2", "--seconds", "0"], "seconds is 0"),
-        (["tune", "cage2", "--seconds", "soon"], "seconds is soon"),
+        (["tune", "cage2", "--seconds", "0"], "seconds is 0.0"),
+        (["tune", "cage2", "--seconds", "soon"], "soon"),
+        (["profile", "gym:NoSuch-v0"], "cannot be made"),
         (["bench", "envs", "--parts", "cyborg"], "without --cyborg"),
         (["bench", "envs", "--envs", "2"], "envs is 2"),
         (["bench", "envs", "--kills", "0"], "kills is 0"),

@@ -16,7 +16,6 @@ from cavalcade.bench import load
 from cavalcade.config import HostConfig, PPOConfig
 from cavalcade.envs.cage2.cyborg import cyborg_source
 from cavalcade.ppo.make import make_learner
-from cavalcade.ppo.threads import few_threads
 from cavalcade.vector.crew import WorkerCrew
 from cavalcade.vector.hosted import Hosted
 from cavalcade.vector.source import Source, gym_source
@@ -175,12 +174,11 @@ def uneven(work: bool, num_envs: int, workers: int, steps: int) -> Iterator[Unev
         env = Watched(source, num_envs, host)
         learner, _ = make_learner(env, config, [0])
         env.reset()
-        with few_threads():
-            learner.collect()
-            env.waits.clear()
-            start = time.perf_counter()
-            learner.collect()
-            seconds = time.perf_counter() - start
+        learner.collect()
+        env.waits.clear()
+        start = time.perf_counter()
+        learner.collect()
+        seconds = time.perf_counter() - start
         crew = env.crew
         assert isinstance(crew, WorkerCrew)
         chunk = max(stop - start for chunks in crew.chunks for start, stop in chunks)

@@ -11,7 +11,7 @@ from cavalcade.config import AnyTrainConfig, training_kind
 from cavalcade.plain import from_dict
 from cavalcade.ppo.learner import Learner
 from cavalcade.ppo.make import make_learner
-from cavalcade.ppo.threads import choose_threads, few_threads, use_threads
+from cavalcade.ppo.threads import choose_threads, use_threads
 from cavalcade.runs.environments import environment_for
 
 
@@ -39,11 +39,7 @@ def main(task: dict) -> dict[str, float]:
 def _update(learner: Learner) -> float:
     """Collects and learns; returns the seconds of the first."""
     start = time.perf_counter()
-    if learner.env.elsewhere:
-        with few_threads():
-            learner.collect()
-    else:
-        learner.collect()
+    learner.collect()
     taken = time.perf_counter() - start
     learner.update(0.0)
     return taken

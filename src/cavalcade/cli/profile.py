@@ -3,16 +3,13 @@
 import cProfile
 import pstats
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
-
-import tyro
 
 from cavalcade.bench import bounds, machine
-from cavalcade.cli.parse import check_folder, parse
+from cavalcade.cli.parse import check_folder, import_from_here
+from cavalcade.cli.targets import parse_target
 from cavalcade.cli.waiting import COMPILING, waiting
-from cavalcade.config import TrainConfig
 from cavalcade.errors import at_least
 from cavalcade.ppo.make import make_learner
 from cavalcade.ppo.threads import choose_threads, use_threads
@@ -25,20 +22,22 @@ _TOP = 12
 class Options:
     """Runs a short training and prints where its time goes: phases, functions, the bottleneck and the bound."""
 
-    target: tyro.conf.Positional[Literal["cage2"]]
-    """What to train on."""
-    config: TrainConfig = field(default_factory=TrainConfig)
     updates: int = 100
     """Updates to measure, after some to warm up."""
     threads: int = 0
     """CPU threads; 0 measures how many are worth using."""
+    recipe: str | None = None
+    """Settings to start from: the name of a shipped recipe, or a YAML file."""
+    hardware: str | None = None
+    """Sizes that suit a machine: tuned, as `cavalcade tune` found them for this target."""
     cprofile: Path | None = None
     """Write the raw profile to this file, for snakeviz or pstats."""
 
 
 def run(args: list[str]) -> int:
     """Measures and prints."""
-    options = parse(Options, args, "profile")
+    import_from_here()
+    _, options = parse_target(Options, args, "profile")
     updates = at_least("updates", options.updates, 1)
     check_folder("cprofile", options.cprofile)
     with waiting(COMPILING):
@@ -60,6 +59,7 @@ def run(args: list[str]) -> int:
             metrics = learner.update(i / updates)
         profile.disable()
     seconds = time.perf_counter() - start
+    env.close()
     steps = updates * env.spec.num_envs * options.config.ppo.update_steps
     print(machine.line(), *notes, sep="\n")
     rate = f"{steps:,} steps in {seconds:.2f} s, {steps / seconds:,.0f} steps/s"

@@ -2,7 +2,7 @@
 
 import re
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,17 +11,10 @@ import numpy as np
 from cavalcade.cli import evaluate_hosted
 from cavalcade.cli.evaluate_hosted import print_score
 from cavalcade.cli.parse import import_from_here, option, parse
+from cavalcade.cli.targets import parse_target
 from cavalcade.cli.waiting import COMPILING, waiting
-from cavalcade.config import (
-    AnyTrainConfig,
-    CyborgTrainConfig,
-    GymTrainConfig,
-    TrainConfig,
-    training_kind,
-)
-from cavalcade.errors import ConfigError, at_least
-from cavalcade.plain import from_dict, merged
-from cavalcade.presets import hardware, recipe
+from cavalcade.config import AnyTrainConfig, GymTrainConfig, TrainConfig
+from cavalcade.errors import at_least
 from cavalcade.runs.directory import RunDirectory, open_run
 from cavalcade.runs.policy import load_policy
 from cavalcade.runs.scoring import score
@@ -32,8 +25,8 @@ _HELDOUT = 1000  # episodes
 
 
 @dataclass(frozen=True)
-class Common:
-    """What every training can be told."""
+class Options:
+    """Trains policies with PPO on cage2, gym:NAME or cyborg; `cavalcade train TARGET --help` has its settings."""
 
     recipe: str | None = None
     """Settings to start from: the name of a shipped recipe, or a YAML file."""
@@ -47,35 +40,6 @@ class Common:
     """Where else metrics go."""
     quiet: bool = False
     """Show nothing but errors."""
-
-
-@dataclass(frozen=True)
-class Options(Common):
-    """Trains policies with PPO on cage2, on gym:NAME, or on cyborg; `cavalcade train TARGET --help` says more.
-
-    Settings come from a recipe, if one is named, and from the options given.
-    """
-
-    config: TrainConfig = field(default_factory=TrainConfig)
-
-
-@dataclass(frozen=True)
-class GymOptions(Common):
-    """Trains a policy with PPO on a Gymnasium environment, hosted in worker processes."""
-
-    config: GymTrainConfig = field(default_factory=GymTrainConfig)
-
-
-@dataclass(frozen=True)
-class CyborgOptions(Common):
-    """Trains policies with PPO in the original CybORG, in your own checkout of it."""
-
-    config: CyborgTrainConfig = field(default_factory=lambda: CyborgTrainConfig(cyborg="CLONE"))
-
-
-_OPTIONS: dict[type, Any] = {
-    TrainConfig: Options, GymTrainConfig: GymOptions, CyborgTrainConfig: CyborgOptions,
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -97,32 +61,13 @@ def run(args: list[str]) -> int:
         resumed = parse(ResumeOptions, args, "train")
         directory = open_run(resumed.resume)
         return _train(directory, directory.config(), quiet=resumed.quiet, writers=resumed.writers, resume=True)
-    target, options = parse_training(args)
+    target, options = parse_target(Options, args, "train")
     at_least("threads", options.threads, 0)
     config = options.config
     name = f"{target}-{config.task.red}" if isinstance(config, TrainConfig) else config.name
     folder = f"{re.sub(r'[^a-zA-Z0-9_.-]+', '-', name)}-{time.strftime('%Y%m%d-%H%M%S')}"
     directory = RunDirectory(options.run or Path("runs", folder), type(config))
     return _train(directory, config, quiet=options.quiet, writers=options.writers, threads=options.threads)
-
-
-def parse_training(args: list[str], verb: str = "train") -> tuple[str, Any]:
-    """Target and options of a training: defaults, then a recipe, then a hardware preset, then what is given."""
-    target = args[0] if args and not args[0].startswith("-") else ""
-    if not target and not {"-h", "--help"} & set(args):
-        raise ConfigError("no target; name one first: cage2, gym:NAME or cyborg")
-    kind = training_kind(target or TrainConfig.target)
-    rest = args[1:] if target else args
-    plain: Any = {"cyborg": option(rest, "cyborg") or ""} if kind is CyborgTrainConfig else {}
-    if name := option(rest, "recipe"):
-        plain = merged(plain, recipe(name))
-    if name := option(rest, "hardware"):
-        plain = merged(plain, hardware(name, target))
-    default = _OPTIONS[kind](config=from_dict(kind, merged(plain, {"target": target} if target else {})))
-    options = parse(_OPTIONS[kind], rest, f"{verb} {target}".strip(), default)
-    if target and options.config.target != target:
-        raise ConfigError(f"target is {options.config.target!r} and {target!r}; leave out --target")
-    return target, options
 
 
 def _train(directory: RunDirectory, config: AnyTrainConfig, *, quiet: bool, **options: Any) -> int:

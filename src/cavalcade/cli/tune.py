@@ -10,11 +10,20 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from cavalcade.bench import machine
 from cavalcade.bench.tune import Trial, count, preset, tune
-from cavalcade.cli.parse import import_from_here, option
-from cavalcade.cli.train import parse_training
-from cavalcade.errors import ConfigError
+from cavalcade.cli.parse import check_seconds, import_from_here
+from cavalcade.cli.targets import parse_target
 from cavalcade.presets import tuned_file
 from cavalcade.runs.directory import write_whole
+
+
+@dataclass(frozen=True)
+class Options:
+    """Measures trainings with other backends, workers, environments and batches, and keeps the fastest settings."""
+
+    seconds: float = 4.0
+    """Time for each trial."""
+    recipe: str | None = None
+    """Settings to start from: the name of a shipped recipe, or a YAML file."""
 
 
 @dataclass
@@ -34,17 +43,15 @@ class Best:
 def run(args: list[str]) -> int:
     """Tries settings one after the other, and writes the best down."""
     import_from_here()
-    seconds, rest = _seconds(args)
-    target, options = parse_training(rest, "tune")
-    if not target:
-        return 0
+    target, options = parse_target(Options, args, "tune")
+    check_seconds(options.seconds)
     console = Console(file=sys.stderr)
     best = Best()
-    print(f"{machine.line()}\n{target}: training steps/s, {seconds:g} s each", flush=True)
+    print(f"{machine.line()}\n{target}: training steps/s, {options.seconds:g} s each", flush=True)
     columns: Any = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as progress:
         bar = progress.add_task("trials (the first may compile)", total=count(options.config))
-        for trial in tune(options.config, seconds):
+        for trial in tune(options.config, options.seconds):
             progress.advance(bar)
             _show(trial, best.see(trial))
     assert best.trial is not None
@@ -55,25 +62,6 @@ def run(args: list[str]) -> int:
     print(f"best: {best.trial.words}, {best.trial.rate:,.0f} steps/s\nwritten to {path}")
     print(f"use it with: cavalcade train {target} --hardware tuned")
     return 0
-
-
-def _seconds(args: list[str]) -> tuple[float, list[str]]:
-    """The option of this verb that a training does not have, and the rest."""
-    text = option(args, "seconds")
-    if text is None:
-        return 4.0, args
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds <= 600:
-        raise ConfigError(f"seconds is {text}; it must be above 0 and at most 600")
-    rest = []
-    for i, arg in enumerate(args):
-        if arg == "--seconds" or (i and args[i - 1] == "--seconds") or arg.startswith("--seconds="):
-            continue
-        rest.append(arg)
-    return seconds, rest
 
 
 def _show(trial: Trial, better: bool) -> None:

@@ -6,6 +6,7 @@ Two of them share state and results: `TorchLearner`, plain torch with everything
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 
 import numpy as np
 import torch
@@ -22,6 +23,7 @@ from cavalcade.ppo.collect import collect
 from cavalcade.ppo.keys import environment_keys, policy_keys
 from cavalcade.ppo.population import Hyper, LearnerState
 from cavalcade.ppo.rollout import Ended, EpisodeLog, Rollout
+from cavalcade.ppo.threads import few_threads
 from cavalcade.ppo.timer import Timer
 
 
@@ -68,7 +70,8 @@ class Learner(ABC):
 
     def collect(self) -> Ended:
         """Plays T steps into the rollout; returns the episodes that ended."""
-        collect(self.env, self, self.rollout, self.state, self.episodes, self.config.horizon_ends, self.timer)
+        with few_threads() if self.env.elsewhere else nullcontext():
+            collect(self.env, self, self.rollout, self.state, self.episodes, self.config.horizon_ends, self.timer)
         return self.episodes.take()
 
     @abstractmethod

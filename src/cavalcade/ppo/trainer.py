@@ -1,7 +1,6 @@
 """The training loop: collect, update, record, until the budget is spent or somebody asks to stop."""
 
 import time
-from contextlib import nullcontext
 from typing import Protocol
 
 import numpy as np
@@ -10,7 +9,7 @@ from numpy.typing import NDArray
 from cavalcade.errors import TrainingError
 from cavalcade.ppo.learner import Learner
 from cavalcade.ppo.rollout import Ended
-from cavalcade.ppo.threads import Watch, few_threads
+from cavalcade.ppo.threads import Watch
 
 
 class Recorder(Protocol):
@@ -28,8 +27,7 @@ def train(learner: Learner, updates: int, recorder: Recorder) -> None:
     watch = Watch()
     while learner.state.updates < updates and not recorder.stopping:
         start = time.perf_counter()
-        with few_threads() if learner.env.elsewhere else nullcontext():
-            episodes = learner.collect()
+        episodes = learner.collect()
         metrics = learner.update(learner.state.updates / updates)
         watch.lap(time.perf_counter() - start)
         check_finite(learner, metrics)

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -18,7 +17,7 @@ from cavalcade.ppo.make import make_learner
 from cavalcade.ppo.player import Player
 from cavalcade.ppo.population import LearnerState, observation_scaling
 from cavalcade.ppo.rollout import Ended
-from cavalcade.ppo.threads import Watch, few_threads, use_threads
+from cavalcade.ppo.threads import Watch, use_threads
 from cavalcade.ppo.trainer import check_finite
 from cavalcade.search.domains import make_environment
 from cavalcade.search.members import Member
@@ -99,8 +98,7 @@ class Pool:
         """One update of all members."""
         progress = np.array([slot.updates / slot.member.updates if slot else 1.0 for slot in self.slots])
         start = time.perf_counter()
-        with few_threads() if self.env.elsewhere else nullcontext():
-            episodes = self.learner.collect()
+        episodes = self.learner.collect()
         metrics = self.learner.update(progress)
         self._watch.lap(time.perf_counter() - start)
         check_finite(self.learner, metrics)
