@@ -10,6 +10,7 @@ from cavalcade.cli.parse import fail
 BENCHES = {
     "envs": "steps per second of hosted environments, by backend, beside others",
     "sim": "steps per second of the CAGE-2 simulator",
+    "mettagrid": "agent-steps per second of MettaGrid",
     "gp": "how well searchers find the best order",
     "speedup": "each optimisation of the workflow-search documents, measured",
     "train": "speed and results of training, beside other trainers",
@@ -21,7 +22,7 @@ def run(args: list[str]) -> int:
     what, *rest = args or ["--help"]
     if what in ("-h", "--help"):
         print("usage: cavalcade bench WHAT [options]\n\nMeasures the speed of Cavalcade on this machine.\n")
-        print("\n".join(f"  {name:<8} {line}" for name, line in BENCHES.items()))
+        print("\n".join(f"  {name:<10} {line}" for name, line in BENCHES.items()))
         return 0
     if what not in BENCHES:
         fail(f"cavalcade bench: unknown measurement {what!r}; it must be one of {', '.join(BENCHES)}")

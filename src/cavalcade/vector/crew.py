@@ -12,6 +12,7 @@ import sys
 import time
 import traceback
 from abc import ABC, abstractmethod
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -110,7 +111,7 @@ class WorkerCrew(Crew):
     ):
         self._source, self._timeout, self._max_restarts = source, timeout, max_restarts
         self._spin = self._patience = spin if backend == "shared" else 0.0
-        self.groups, self.chunks, self._members = deal(num_envs, workers, async_factor)
+        self.groups, self.chunks, self._members = deal(num_envs, workers, async_factor, source.agents)
         chunks = len(self.chunks[0])
         self._places, self._size = layout(num_envs, source.shapes, workers, chunks)
         self._file = anonymous_file(self._size) if backend == "shared" else -1
@@ -284,14 +285,16 @@ class WorkerCrew(Crew):
             os.close(self._file)
 
 
-def deal(num_envs: int, workers: int, groups: int) -> tuple[tuple[slice, ...], Chunks, list[list[Member]]]:
-    """Cuts rows into groups and groups over workers.
+def deal(
+    num_rows: int, workers: int, groups: int, agents: int = 1
+) -> tuple[tuple[slice, ...], Chunks, list[list[Member]]]:
+    """Cuts rows into groups and groups over workers; as many rows as an environment has agents stay together.
 
     Returns the rows of each group; the chunks of each worker, as (start, stop); and the (worker, chunk) of each group.
     Workers form as many sets as keep at least two groups for each, so that there is always another to go on with.
     """
     sets = max(s for s in range(1, workers + 1) if workers % s == groups % s == 0 and (s == 1 or 2 * s <= groups))
-    per_set = workers // sets
+    per_set, num_envs = workers // sets, num_rows // agents
     if num_envs < groups * per_set:
         raise ConfigError(
             f"num_envs is {num_envs}; {workers} workers in {groups} groups need at least {groups * per_set}, lower "
@@ -299,13 +302,15 @@ def deal(num_envs: int, workers: int, groups: int) -> tuple[tuple[slice, ...], C
         )
     chunks: Chunks = [[] for _ in range(workers)]
     members: list[list[Member]] = []
-    rows = tuple(slice(g * num_envs // groups, (g + 1) * num_envs // groups) for g in range(groups))
-    for g, group in enumerate(rows):
-        start, size = group.start, group.stop - group.start
+    bounds = [g * num_envs // groups for g in range(groups + 1)]
+    for g, start in enumerate(bounds[:-1]):
+        size = bounds[g + 1] - start
         mine = range((g % sets) * per_set, (g % sets + 1) * per_set)
         members.append([(w, len(chunks[w])) for w in mine])
         for i, w in enumerate(mine):
-            chunks[w].append((start + i * size // per_set, start + (i + 1) * size // per_set))
+            first, last = start + i * size // per_set, start + (i + 1) * size // per_set
+            chunks[w].append((agents * first, agents * last))
+    rows = tuple(slice(agents * start, agents * stop) for start, stop in pairwise(bounds))
     return rows, chunks, members
 
 

@@ -32,7 +32,10 @@ class Hosted(Environment):
         self, source: Source, num_envs: int, config: HostConfig | None = None, *, seed: int | Sequence[int] = 0
     ):
         self.source, self.config = source, config or HostConfig()
-        num_envs = at_least("num_envs", num_envs, 1)
+        if at_least("num_envs", num_envs, 1) % source.agents:
+            raise ConfigError(
+                f"num_envs is {num_envs}; {source.name} has {source.agents} agents, take a multiple of that"
+            )
         self.spec = EnvSpec(source.name, num_envs, source.shapes.observed, source.shapes.actions.learnt)
         self.crew = make_crew(source, num_envs, self.config)
         self.slab = s = self.crew.slab
@@ -175,7 +178,7 @@ def make_crew(source: Source, num_envs: int, config: HostConfig) -> Crew:
         source,
         num_envs,
         backend="pipe" if config.backend == "pipe" else "shared",
-        workers=config.workers or max(1, min(os.cpu_count() or 1, num_envs // factor)),
+        workers=config.workers or max(1, min(os.cpu_count() or 1, num_envs // source.agents // factor)),
         async_factor=factor,
         timeout=config.worker_timeout,
         max_restarts=config.max_restarts,

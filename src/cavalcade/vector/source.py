@@ -50,11 +50,14 @@ class Source:
     maker: str  # module or file whose `make_rows` serves rows of a batch
     options: Mapping[str, Any]  # of the maker
     python: Path = field(default_factory=lambda: Path(sys.executable))  # what runs the workers
+    agents: int = 1  # rows of one environment, which stay together
 
 
-def discrete_actions(count: int) -> ActionLayout:
-    """One of so many actions."""
-    return ActionLayout(Discrete(count), "this environment")
+def discrete_actions(count: int, kind: str = "int64") -> ActionLayout:
+    """One of so many actions, sent as a type."""
+    layout = ActionLayout(Discrete(count), "this environment")
+    layout.dtype = np.dtype(kind)
+    return layout
 
 
 def gym_source(
