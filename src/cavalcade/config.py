@@ -193,6 +193,12 @@ class CyborgTrainConfig(TrainConfig):
         super().__post_init__()
         if not self.cyborg:
             raise ConfigError("target is cyborg without --cyborg; name your clone of cage-challenge/cage-challenge-2")
+        _check_cyborg_host(self.host)
+
+
+def _check_cyborg_host(host: HostConfig) -> None:
+    if host.infos:
+        raise ConfigError(f"infos is {', '.join(host.infos)}; CybORG has none that say anything of an episode")
 
 
 @dataclass(frozen=True)
@@ -363,6 +369,7 @@ class SearchConfig:
             )
         if self.target != "cyborg" and (given := differences(HostConfig(), self.host)):
             raise ConfigError(f"{given[0].split()[0]} is given with {self.target}; only cyborg is hosted in workers")
+        _check_cyborg_host(self.host)
         if self.target == "checkpoints" and (given := differences(Cage2Task(horizon=self.task.horizon), self.task)):
             raise ConfigError(f"{given[0].split()[0]} is given with {self.target}; only games of CAGE-2 have it")
         if not 0 <= self.compliance_threshold <= 1:

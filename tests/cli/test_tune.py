@@ -31,12 +31,23 @@ def imagined(config, seconds):
 
 def test_the_best_is_found_step_by_step():
     trials = list(tune.tune(GymTrainConfig(), 1.0, imagined))
-    best = max(trials, key=lambda trial: trial.rate).config
+    best = [trial for trial in trials if trial.best][-1].config
     assert (best.host.backend, best.ppo.num_envs, best.ppo.minibatches) == ("shared", 128, 2)
     assert 1 < len(trials) <= tune.count(GymTrainConfig())
     batches = {t.config.ppo.num_envs * t.config.ppo.update_steps for t in trials}
     assert batches <= {4096, 8192}
-    assert not hasattr(max(tune.tune(TrainConfig(), 1.0, imagined), key=lambda trial: trial.rate).config, "host")
+    assert not hasattr(list(tune.tune(TrainConfig(), 1.0, imagined))[-1].config, "host")
+
+
+def test_differences_within_noise_change_nothing():
+    def flat(config, seconds):
+        return tune.Trial("", config, 1000.0 + config.ppo.num_envs / 100, 0.5)
+
+    trials = list(tune.tune(GymTrainConfig(), 1.0, flat))
+    assert [trial.words for trial in trials if trial.best] == ["as it is"]
+    words = [trial.words for trial in trials]
+    assert len(set(words)) == len(words)
+    assert any("groups" in text and "8 workers" in text for text in words) or tune.cores() != 2
 
 
 def test_tune_writes_what_the_next_run_uses(capsys, tmp_path, monkeypatch):

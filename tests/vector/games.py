@@ -88,6 +88,35 @@ class Informed(Counting):
         return [100 + self.step_count, self.episode]
 
 
+class LateMask(Counting):
+    """Tells masks in the infos of steps only."""
+
+    def step(self, action):
+        *result, _ = super().step(action)
+        return *result, {"action_mask": np.array([False, True, True])}
+
+
+class Closing(Counting):
+    """Says that it was closed; steps take a while."""
+
+    def step(self, action):
+        time.sleep(0.2)
+        return super().step(action)
+
+    def close(self):
+        with open(self.flag, "a") as file:
+            file.write("closed\n")
+
+
+class Unlucky(Counting):
+    """Half of all seeds cannot be begun with."""
+
+    def reset(self, *, seed=None, options=None):
+        if seed is not None and seed % 2:
+            raise ValueError("this seed brings no luck")
+        return super().reset(seed=seed, options=options)
+
+
 class Nested(gymnasium.Env):
     """Observations and actions of several kinds."""
 
@@ -148,6 +177,16 @@ class Steered(gymnasium.Env):
         return self._show(), reward, False, self.left == 0, {}
 
 
+class Unbounded(Steered):
+    """Bounds that are none."""
+
+    most = np.finfo(np.float32).max
+    action_space = Box(-most, most, (2,), np.float32)
+
+    def step(self, action):
+        return self.goal, float(action[0]), False, False, {}
+
+
 class Picture(gymnasium.Env):
     """Bytes."""
 
@@ -175,6 +214,8 @@ class Mixed(Counting):
     action_space = Tuple((Discrete(2), Box(0, 1, (1,), np.float32)))
 
 
-for kind in (Counting, Masked, Informed, Nested, Broken, Steered, Picture, Unflat, Mixed):
+for kind in (
+    Counting, Masked, Informed, LateMask, Closing, Unlucky, Nested, Broken, Steered, Unbounded, Picture, Unflat, Mixed,
+):  # fmt: skip
     gymnasium.register(f"{kind.__name__}-v0", entry_point=f"{__name__}:{kind.__name__}")
 gymnasium.register("Short-v0", entry_point=f"{__name__}:Counting", max_episode_steps=4)

@@ -193,10 +193,13 @@ def test_points_are_scaled_and_cut_off():
     env = make("shared", 3, game("Steered"))
     goal = env.buffers.observation.copy()
     assert env.step(goal).reward.tolist() == pytest.approx([0, 0, 0], abs=1e-10)  # −1 … 1 is the whole range
-    goal = np.sign(env.buffers.observation)
-    far = env.step(100 * goal).reward
+    goal = env.buffers.observation.copy()
+    far = env.step(100 * np.sign(goal)).reward
+    np.testing.assert_allclose(far, -((1 - np.abs(goal)) ** 2).sum(axis=1), atol=1e-6)  # cut off at the bounds
+    assert env.restarts == 0
     env.close()
-    assert (far > -2 * 1.0).all()
+    env = make("serial", 3, game("Unbounded"))
+    assert env.step([[0, 1], [5, 1], [-1e9, 1]]).reward.tolist() == [0, 5, -1e9]
     with pytest.raises(ActionError, match="finite numbers of shape"):
         env.step(np.full((3, 2), np.nan))
 
@@ -245,6 +248,79 @@ def test_trouble_is_reported_and_mended(capfd, tmp_path, backend, trouble, words
     assert "restarting it (1 of 10)" in err
     if trouble == "hang":
         assert "in _once" in err  # where it hangs
+
+
+def test_masks_that_come_late():
+    env = make("serial", 2, game("LateMask"))
+    assert env.buffers.action_mask.all()
+    assert env.step([1, 1]).action_mask.tolist() == [[False, True, True]] * 2
+    for _ in range(6):
+        b = env.step([1, 1])
+        ended = b.terminated | b.truncated
+        assert b.action_mask[ended].all()  # a first observation without a mask allows everything
+
+
+@pytest.mark.parametrize("backend", ["pipe", "shared"])
+def test_a_long_pause_of_the_learner_is_no_hang(backend):
+    env = make(backend, 2, worker_timeout=0.5)
+    for _ in range(2):
+        time.sleep(0.8)
+        env.step([0, 0])
+    assert env.restarts == 0
+    env.close()
+
+
+@pytest.mark.parametrize("backend", ["pipe", "shared"])
+def test_seeds_that_cannot_be_begun_with_are_left_behind(backend, capfd):
+    env = make(backend, 2, game("Unlucky"), workers=2, max_restarts=60)
+    assert (env.buffers.observation[:, 2] % 2 == 0).all()
+    env.close()
+    capfd.readouterr()
+
+
+@pytest.mark.parametrize("backend", ["pipe", "shared"])
+def test_a_worker_that_dies_around_a_partial_reset(backend, capfd):
+    env = make(backend, 4, workers=1)
+    for _ in range(3):
+        env.step([0] * 4)
+    env.crew.workers[0].process.kill()
+    env.crew.workers[0].process.wait()
+    env.reset(indices=[0])
+    assert env.buffers.observation[:, 0].tolist() == [0] * 4  # all games went down with it …
+    b = env.step([0] * 4)
+    assert b.truncated.all()  # … and the learner is told so
+    assert env.labels.all()
+    b = env.step([0] * 4)
+    assert not b.truncated.any()
+    assert b.observation[:, 0].tolist() == [1] * 4
+    env.close()
+    assert "restarting" in capfd.readouterr().err
+
+
+def test_two_deaths_in_a_row(capfd):
+    env = make("async", 8, async_factor=2)
+    delivered = env.buffers.observation.copy()
+    for _ in range(4):
+        for worker in env.crew.workers.values():
+            worker.process.kill()
+        b = env.step([0] * 8)
+        lost = env.labels.astype(bool)
+        assert (b.final_observation[lost] == delivered[lost]).all()
+        assert (b.observation[lost, 0] == 0).all()
+        assert (b.observation[~lost & ~b.terminated & ~b.truncated, 0] > 0).all()
+        delivered = b.observation.copy()
+    assert env.restarts >= 7
+    env.close()
+    capfd.readouterr()
+
+
+@pytest.mark.parametrize("backend", ["pipe", "shared"])
+def test_environments_are_closed_even_in_the_middle_of_a_step(backend, tmp_path):
+    env = make(backend, 2, game("Closing", flag=str(tmp_path / "log")), workers=1)
+    env.send([0, 0])
+    time.sleep(0.05)
+    env.close()
+    assert (tmp_path / "log").read_text().count("closed") >= 2
 
 
 def play(env, steps):
@@ -298,6 +374,8 @@ def test_bad_input():
     env.send([0, 0])
     with pytest.raises(StateError, match="actions are under way"):
         env.reset()
+    with pytest.raises(StateError, match="actions are under way"):
+        env.send([0, 0])
     env.close()
     env.close()
 
@@ -312,6 +390,21 @@ print(*(w.process.pid for w in env.crew.workers.values()), flush=True)
 while True:
     env.step([0] * 4)
 """
+
+
+def test_no_orphans_when_the_parent_goes_before_its_workers_are_up():
+    """The parent is killed as soon as it has a child."""
+    script = SCRIPT.replace("BACKEND", "shared").replace("TROUBLE", "{}")
+    for delay in (0.0, 0.05, 0.15):
+        with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, cwd=ROOT) as process:
+            found = []
+            while not found:
+                found = workers_of(process.pid)
+            time.sleep(delay)
+            found = workers_of(process.pid) or found
+            process.kill()
+        _, alive = psutil.wait_procs(found, timeout=10)
+        assert alive == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])

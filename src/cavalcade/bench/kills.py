@@ -44,10 +44,10 @@ def hail(kills: int, *, backend: str = "async", num_envs: int = 16, workers: int
     updates = broken = wrong = 0
     last = None
     while killer.is_alive() or updates < 10:
-        learner.collect()
-        broken += _broken(learner)
-        wrong += _wrong(learner, last)
-        last = env.buffers.observation.copy(), learner.rollout.ended[0, -1].numpy().copy()
+        ended = learner.collect()
+        broken += int(ended.label.sum())
+        wrong += _wrong(learner, last) + abs(int(ended.label.sum()) - _unpaid(learner))
+        last = env.buffers.observation.copy()
         learner.update(0.0)
         updates += 1
     killer.join()
@@ -77,13 +77,13 @@ class Killer(threading.Thread):
                 self.done += 1
 
 
-def _broken(learner: Learner) -> int:
-    """Transitions of this rollout that ended an episode without a step."""
+def _unpaid(learner: Learner) -> int:
+    """Transitions of this rollout that ended an episode without a step: there must be one for each broken episode."""
     r = learner.rollout
     return int((r.ended[0] & (r.reward[0] == 0)).sum())
 
 
-def _wrong(learner: Learner, last: tuple[np.ndarray, np.ndarray] | None) -> int:
+def _wrong(learner: Learner, last: np.ndarray | None) -> int:
     """Transitions that do not follow from the one before: another episode, a step left out or taken twice."""
     r = learner.rollout
     shown = np.concatenate([r.observation[0].numpy(), learner.env.buffers.observation[None]])  # (T + 1, N, 3)
@@ -94,7 +94,7 @@ def _wrong(learner: Learner, last: tuple[np.ndarray, np.ndarray] | None) -> int:
     paid = (reward == before[..., 2] + 1) | (ended & (reward == 0))
     wrong = int((~np.where(ended, begins, goes_on)).sum() + (~paid).sum())
     if last is not None:  # where the rollout before this one stopped, this one goes on
-        wrong += int((shown[0] != last[0]).any(-1).sum())
+        wrong += int((shown[0] != last).any(-1).sum())
     return wrong
 
 

@@ -6,11 +6,12 @@ they change what is learnt as well as how fast.
 """
 
 import json
-import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,6 +20,8 @@ import psutil
 from cavalcade.config import AnyTrainConfig, GymTrainConfig, HostConfig, TrainConfig
 from cavalcade.errors import ConfigError
 from cavalcade.plain import as_dict
+from cavalcade.vector.crew import deal
+from cavalcade.vector.hosted import cores
 
 _SPARE = 0.1  # share of the memory that is left alone
 _WORTH_IT = 1.03  # a change must give this much to be taken
@@ -34,6 +37,7 @@ class Trial:
     rate: float = 0.0  # steps per second, 0 if there was none
     collecting: float = 0.0  # share of time
     trouble: str = ""
+    best: bool = False  # so far, by more than chance
 
 
 Run = Callable[[Any, float], Trial]
@@ -42,8 +46,8 @@ Run = Callable[[Any, float], Trial]
 def tune(config: AnyTrainConfig, seconds: float, run: Run | None = None) -> Iterator[Trial]:
     """Tries settings, each time from the best so far; yields every trial."""
     run = run or run_trial
-    best = run(config, seconds)
-    yield replace(best, words="as it is")
+    best = replace(run(config, seconds), words="as it is", best=True)
+    yield best
     if best.trouble:
         raise ConfigError(f"the settings to start from do not run: {best.trouble}")
     for candidates in _stages(config):
@@ -51,10 +55,10 @@ def tune(config: AnyTrainConfig, seconds: float, run: Run | None = None) -> Iter
         for words, changed in candidates(base.config):
             if changed == base.config:
                 continue
-            trial = replace(run(changed, seconds), words=words)
+            trial = run(changed, seconds)
+            trial = replace(trial, words=words, best=trial.rate > _WORTH_IT * best.rate)
             yield trial
-            if trial.rate > _WORTH_IT * best.rate:
-                best = trial
+            best = trial if trial.best else best
 
 
 def count(config: AnyTrainConfig) -> int:
@@ -85,11 +89,12 @@ def _stages(config: AnyTrainConfig) -> list[Stage]:
 
 def _backends(config: Any) -> Iterator[tuple[str, Any]]:
     """Backends, with workers up to the cores, and beyond them for environments that wait."""
-    cores, n = os.cpu_count() or 1, config.ppo.num_envs
     yield "serial", replace(config, host=replace(config.host, backend="serial"))
-    for workers in sorted({1, cores // 2 or 1, cores, 4 * cores}):
-        for backend, factor in (("shared", 1), ("async", 2), ("async", 2 * workers)):
-            if n >= workers * factor:
+    for workers in sorted({1, cores() // 2 or 1, cores(), 4 * cores()}):
+        for factor in sorted({1, 2, 2 * workers}):
+            backend = "shared" if factor == 1 else "async"
+            with suppress(ConfigError):
+                deal(config.ppo.num_envs, workers, factor)
                 host = replace(config.host, backend=backend, workers=workers, async_factor=factor)
                 groups = f", {factor} groups" if backend == "async" else ""
                 yield f"{backend}, {workers} workers{groups}", replace(config, host=host)
@@ -127,9 +132,12 @@ def run_trial(config: AnyTrainConfig, seconds: float) -> Trial:
     """Trains for a while in a child process; ends it if memory runs short."""
     task = json.dumps({"config": as_dict(config), "seconds": seconds, "path": sys.path})
     command = [sys.executable, "-W", "ignore", "-m", "cavalcade.bench.trial", task]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        why = _watch(process, time.monotonic() + _LONGEST)
-        out, err = process.communicate()
+    with tempfile.TemporaryFile("w+") as said, tempfile.TemporaryFile("w+") as wrong:
+        with subprocess.Popen(command, stdout=said, stderr=wrong, text=True) as process:
+            why = _watch(process, time.monotonic() + _LONGEST)
+        said.seek(0)
+        wrong.seek(0)
+        out, err = said.read(), wrong.read()
     if not why and process.returncode:
         lines = [line for line in err.strip().splitlines() if line.strip()]
         why = lines[-1] if lines else f"exit status {process.returncode}"

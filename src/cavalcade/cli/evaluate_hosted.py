@@ -1,14 +1,14 @@
 """`cavalcade evaluate` for runs on Gymnasium environments: returns on seeds that no training has seen."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import tyro
 
 from cavalcade.cli.parse import check_folder, import_from_here, parse
 from cavalcade.cli.waiting import waiting
-from cavalcade.config import GymTrainConfig
+from cavalcade.config import GymTrainConfig, HostConfig
 from cavalcade.errors import at_least
 from cavalcade.runs.directory import open_run
 from cavalcade.runs.environments import HELDOUT_SEEDS, hosted_for
@@ -48,11 +48,17 @@ def run_hosted(args: list[str]) -> int:
 def print_score(config: GymTrainConfig, options: Options) -> bool:
     """What a run's policy is worth on new seeds; whether any episode ended."""
     saved = load_policy(options.policy)
-    env = hosted_for(config, min(config.ppo.num_envs, options.episodes), HELDOUT_SEEDS + options.seed)
-    with waiting("playing on new seeds"):
-        env.reset()
-        player = saved.player(0, greedy=not options.sampled, seed=options.seed)
-        returns, unfinished = hosted_returns(player, env, options.episodes, options.max_steps)
+    count = min(config.ppo.num_envs, options.episodes)
+    together = HostConfig(
+        backend="serial" if config.host.backend == "serial" else "shared", workers=min(config.host.workers, count)
+    )
+    env = hosted_for(replace(config, host=together), count, HELDOUT_SEEDS + options.seed)
+    try:
+        with waiting("playing on new seeds"):
+            env.reset()
+            player = saved.player(0, greedy=not options.sampled, seed=options.seed)
+            returns, unfinished = hosted_returns(player, env, options.episodes, options.max_steps)
+    finally:
         env.close()
     how = "sampled" if options.sampled else "greedy"
     head = f"new seeds, {how}, {len(returns)} episodes"

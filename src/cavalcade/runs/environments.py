@@ -5,7 +5,9 @@ from pathlib import Path
 from cavalcade.config import AnyTrainConfig, CyborgTrainConfig, GymTrainConfig
 from cavalcade.envs.cage2 import Cage2
 from cavalcade.envs.cage2.cyborg import Cyborg
+from cavalcade.envs.cage2.record import revision_of
 from cavalcade.envs.contract import Environment
+from cavalcade.errors import ConfigError
 from cavalcade.vector.hosted import Hosted
 from cavalcade.vector.source import gym_source
 
@@ -31,7 +33,9 @@ def environment_for(config: AnyTrainConfig, threads: int) -> Environment:
 
 def cyborg_for(config: CyborgTrainConfig) -> Cyborg:
     """The games of a run in CybORG."""
-    task = config.task
+    task, found = config.task, revision_of(Path(config.cyborg))
+    if found != task.revision:
+        raise ConfigError(f"revision is {task.revision}; {config.cyborg} is {found}, give --revision {found}")
     return Cyborg(
         Path(config.cyborg),
         config.policies * config.ppo.num_envs,

@@ -17,6 +17,7 @@ from cavalcade.runs.directory import EPISODES, METRICS, RunDirectory
 from cavalcade.runs.display import Display, Progress
 from cavalcade.runs.logs import Log
 from cavalcade.runs.writers import Writer
+from cavalcade.vector.hosted import BROKEN
 
 EPISODE_COLUMNS = ("update", "policy", "environment", "label", "return", "length")
 _SHOWN = ("policy_loss", "value_loss", "entropy", "kl", "distinct_rows")
@@ -56,6 +57,7 @@ class TrainingRecorder:
         update = learner.state.updates
         self._episodes_done += len(episodes.total)
         self._log_episodes(update, episodes)
+        episodes = self._whole(episodes)
         self._log_metrics(learner, episodes, metrics)
         learner.timer.lap("log")
         every = self._config.checkpoint_every
@@ -95,6 +97,13 @@ class TrainingRecorder:
         self._episodes.close()
         for writer in self._writers:
             writer.close()
+
+    def _whole(self, ended: Ended) -> Ended:
+        """Without the episodes that broke off with a worker: their returns say nothing of the policy."""
+        if BROKEN not in self._labels:
+            return ended
+        kept = ended.label != self._labels.index(BROKEN)
+        return Ended(*(column[kept] for column in ended))
 
     def _seconds(self) -> float:
         return self._seconds_before + time.monotonic() - self._start

@@ -13,6 +13,7 @@ from cavalcade.envs.cage2.env import Cage2
 from cavalcade.envs.cage2.protocol import HORIZONS, REDS, Actor, Cell, cell, episode_returns, nine_cells
 from cavalcade.envs.contract import Environment
 from cavalcade.runs.policy import SavedPolicy
+from cavalcade.vector.hosted import BROKEN
 
 _GAMES = 10  # of CybORG per worker: enough that workers seldom wait for each other
 
@@ -52,8 +53,10 @@ def best_policy(saved: SavedPolicy, episodes: int = 1000) -> tuple[int, NDArray]
 def hosted_returns(actor: Actor, env: Environment, episodes: int, most_steps: int) -> tuple[NDArray, int]:
     """Returns of the first episodes of each environment, and how many did not end within a number of steps.
 
-    Every environment plays equally many, so that short episodes do not count more than long ones.
+    Every environment plays equally many, so that short episodes do not count more than long ones. Episodes that broke
+    off with a worker do not count at all.
     """
+    broken = env.label_names.index(BROKEN) if BROKEN in env.label_names else -1
     n = env.spec.num_envs
     share = -(-episodes // n)
     total, count, left = np.zeros(n), np.zeros(n, np.int64), np.full(n, most_steps)
@@ -64,6 +67,8 @@ def hosted_returns(actor: Actor, env: Environment, episodes: int, most_steps: in
         total += buffers.reward
         left -= counting
         ended = (buffers.terminated | buffers.truncated) & counting
+        if env.labels is not None:
+            ended &= env.labels != broken
         returns += total[ended].tolist()
         count[ended] += 1
         total[buffers.terminated | buffers.truncated] = 0

@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from cavalcade.config import HostConfig, SearchConfig
-from cavalcade.errors import ConfigError, RunError
+from cavalcade.errors import ConfigError, RunError, WorkerError
 from cavalcade.jit import all_threads
 from cavalcade.plain import as_dict
 from cavalcade.ppo.player import Player
@@ -104,7 +104,11 @@ class Search:
         if not self.pool.busy:
             return
         before = len(self.pool.busy) * self.config.steps_per_update
-        self.pool.update()
+        try:
+            self.pool.update()
+        except WorkerError as error:
+            self.checkpoint()
+            raise WorkerError(f"{error}\ngo on with: cavalcade search --resume {self.run}") from None
         self.updates += 1
         self.steps += before
         self._metrics.write([metrics_row(self.updates, self.steps, self.pool, self.seconds)])

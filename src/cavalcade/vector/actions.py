@@ -1,8 +1,8 @@
 """Actions of any Gymnasium space as rows of numbers, and back.
 
 Discrete is one whole number from 0; MultiDiscrete, MultiBinary and Dict or Tuple of such are several; Box is its values
-in C order, and Dict or Tuple of Box one after the other. Dict goes by sorted key, Tuple in order. A Box with finite
-bounds is shown to the policy as −1 … 1; what a policy sends beyond that is cut off there, or at a bound that only one
+in C order, and Dict or Tuple of Box one after the other. Dict goes by sorted key, Tuple in order. A Box with bounds
+is shown to the policy as −1 … 1; what a policy sends beyond that is cut off there, or at a bound that only one
 side has.
 """
 
@@ -14,6 +14,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from cavalcade.envs.contract import checked_actions
 from cavalcade.errors import ActionError, ConfigError
+
+_NO_BOUNDS = 1e6  # a range as wide as this is none
 
 
 class ActionLayout:
@@ -31,9 +33,10 @@ class ActionLayout:
         elif all(isinstance(leaf, Box) and np.issubdtype(leaf.dtype, np.floating) for leaf in leaves):
             low, high = (np.concatenate([getattr(x, side).ravel() for x in leaves]) for side in ("low", "high"))
             self._low, self._high = low.astype(np.float32), high.astype(np.float32)
-            bounded = np.isfinite(self._low) & np.isfinite(self._high)
-            self._middle = np.where(bounded, (self._low + self._high) / 2, 0).astype(np.float32)
-            self._half = np.where(bounded, (self._high - self._low) / 2, 1).astype(np.float32)
+            low, high = low.astype(np.float64), high.astype(np.float64)
+            bounded = high - low < _NO_BOUNDS
+            self._middle = np.where(bounded, low / 2 + high / 2, 0).astype(np.float32)
+            self._half = np.where(bounded, high / 2 - low / 2, 1).astype(np.float32)
             self.learnt = Box(-np.inf, np.inf, (len(low),), np.float32)
             self.masks, self.shape, self.dtype = 0, (len(low),), np.dtype(np.float32)
         else:

@@ -138,15 +138,25 @@ class WorkerCrew(Crew):
     def ask(self, group: int, command: int) -> None:
         """Has a group stepped or reset; chunks that went down with a worker begin new episodes instead."""
         self._waiting.append(group)
+        now = time.monotonic()
         for member in self._members[group]:
             w, k = member
-            if member in self._lost and command == STEP:
-                self._patch.add(member)
-                self.slab.wanted[slice(*self.chunks[w][k])] = True
-                self.workers[w].ask(k, RESET, self.slab)
-            else:
-                self.workers[w].ask(k, command, self.slab)
+            self._since[w] = now
+            self.workers[w].ask(k, self._begin_lost(member, command) if member in self._lost else command, self.slab)
+
+    def _begin_lost(self, member: Member, command: int) -> int:
+        """What to ask of a chunk whose episodes went down with a worker: to begin new ones.
+
+        If that is asked for anyway, but for some rows only, the others are told of their end by the next step.
+        """
+        w, k = member
+        rows = slice(*self.chunks[w][k])
+        if command == STEP:
+            self._patch.add(member)
+        if command == STEP or self.slab.wanted[rows].all():
             self._lost.discard(member)
+        self.slab.wanted[rows] = True
+        return RESET
 
     def take(self) -> int:
         """Waits until some group that was asked is done; returns which."""
@@ -248,9 +258,14 @@ class WorkerCrew(Crew):
         outstanding = np.flatnonzero(slab.asked[w] != slab.finished[w]).tolist()
         self._lost |= {(w, k) for k in range(len(worker.chunks)) if k not in outstanding}
         for k in outstanding:
+            rows = slice(*worker.chunks[k])
             if slab.command[w, k] == STEP:
                 self._patch.add((w, k))
-            slab.wanted[slice(*worker.chunks[k])] = True
+            elif not slab.wanted[rows].all() and (w, k) not in self._patch:
+                self._lost.add((w, k))  # a reset of some rows only: the others end with the next step
+            slab.wanted[rows] = True
+            if self._file < 0:  # the worker counted for itself
+                slab.episodes[rows] += 1
         slab.finished[w] = slab.asked[w]
         self.workers[w] = self._start(w)
         for k in outstanding:

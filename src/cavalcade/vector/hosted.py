@@ -2,7 +2,7 @@
 
 import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Self
 
 import numpy as np
@@ -45,7 +45,7 @@ class Hosted(Environment):
         self.figure_names = source.shapes.figures
         self.figures = s.figures
         self.true_state = s.true_state if source.shapes.true_state else None
-        self._begun, self._sent = False, 0
+        self._begun, self._sent = False, set[int]()
 
     @property
     def groups(self) -> tuple[slice, ...]:
@@ -103,7 +103,7 @@ class Hosted(Environment):
 
     def send(self, actions: ArrayLike) -> None:
         """Hands over one action per environment."""
-        self._check_begun()
+        self._check_ready(range(len(self.groups)))
         self.slab.action[:] = self.source.shapes.actions.checked(actions, self.spec.num_envs)
         for group in range(len(self.groups)):
             self._ask(group)
@@ -118,7 +118,7 @@ class Hosted(Environment):
 
     def send_group(self, group: int, actions: ArrayLike) -> None:
         """Hands over one action per environment of a group."""
-        self._check_begun()
+        self._check_ready([group])
         rows = self.groups[group]
         self.slab.action[rows] = self.source.shapes.actions.checked(actions, rows.stop - rows.start)
         self._ask(group)
@@ -126,7 +126,7 @@ class Hosted(Environment):
     def take(self) -> int:
         """Waits for the results of some group that actions were sent to; returns which."""
         group = self.crew.take()
-        self._sent -= 1
+        self._sent.discard(group)
         return group
 
     def save_state(self, indices: ArrayLike | None = None) -> SavedState:
@@ -159,13 +159,20 @@ class Hosted(Environment):
         with contextlib.suppress(Exception):
             self.close()
 
-    def _check_begun(self) -> None:
+    def _check_ready(self, groups: Iterable[int]) -> None:
         if not self._begun:
             raise StateError("step before the first reset; call reset() once")
+        if self._sent.intersection(groups):
+            raise StateError("actions are under way already; take their results first")
 
     def _ask(self, group: int) -> None:
-        self._sent += 1
+        self._sent.add(group)
         self.crew.ask(group, STEP)
+
+
+def cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def make_crew(source: Source, num_envs: int, config: HostConfig) -> Crew:
@@ -178,7 +185,7 @@ def make_crew(source: Source, num_envs: int, config: HostConfig) -> Crew:
         source,
         num_envs,
         backend="pipe" if config.backend == "pipe" else "shared",
-        workers=config.workers or max(1, min(os.cpu_count() or 1, num_envs // source.agents // factor)),
+        workers=config.workers or max(1, min(cores(), num_envs // source.agents // factor)),
         async_factor=factor,
         timeout=config.worker_timeout,
         max_restarts=config.max_restarts,

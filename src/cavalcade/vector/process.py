@@ -57,6 +57,7 @@ class WorkerProcess(ABC):
         self._said = tempfile.TemporaryFile()  # noqa: SIM115 — closed with the worker
         life, self._life = os.pipe()
         task |= {"maker": source.maker, "options": source.options, "chunks": chunks, "worker": index, "life": life}
+        task["parent"] = os.getpid()
         ours = source.python == Path(sys.executable)
         task["path"] = [os.path.abspath(part) for part in sys.path] if ours else None
         command = [str(source.python), "-W", "ignore", worker.__file__, json.dumps(task)]
@@ -128,6 +129,10 @@ class SharedProcess(WorkerProcess):
         task: dict[str, Any] = {"places": places, "size": size, "slab": file, "spin": spin, **bells}
         try:
             super().__init__(source, index, chunks, task, file, pulse, *bells.values())
+        except ConfigError:
+            self._go.close()
+            os.close(self.listen)
+            raise
         finally:
             os.close(pulse)
 
@@ -162,6 +167,9 @@ class PipeProcess(WorkerProcess):
         task: dict[str, Any] = {"places": places, "size": size, "socket": theirs.fileno()}
         try:
             super().__init__(source, index, chunks, task, theirs.fileno())
+        except ConfigError:
+            self._connection.close()
+            raise
         finally:
             theirs.close()
 

@@ -109,13 +109,17 @@ class Rows:
         else:
             for i, observation in enumerate(observations):
                 self._observation[i] = flatten(self._space, observation)
+        self._masked = self._masked or (self._actions.masks > 0 and "action_mask" in infos[0])
         if self._masked:
             for i, info in enumerate(infos):
                 self._show_mask(i, info)
 
     def _show_mask(self, i: int, info: dict[str, Any]) -> None:
         env: Any = self._envs[i].unwrapped
-        self._mask[i] = info["action_mask"] if "action_mask" in info else env.action_masks()
+        if "action_mask" in info:
+            self._mask[i] = info["action_mask"]
+        else:
+            self._mask[i] = env.action_masks() if hasattr(env, "action_masks") else True
 
     def _show_states(self, which: Iterable[int]) -> None:
         for i in which:

@@ -31,7 +31,7 @@ class Slab(NamedTuple):
     true_state: np.ndarray  # (N, S)
     episodes: np.ndarray  # (N,) int64: begun so far, over restarts of workers
     wanted: np.ndarray  # (N,) bool: rows that a reset is for
-    seed: np.ndarray  # (N,) int64: an episode's randomness comes from seed, index and its number
+    seed: np.ndarray  # (N,) int64: with index and episodes, what a reset is seeded with
     index: np.ndarray  # (N,) int64
     ready: np.ndarray  # (W,) bool: the worker has made its environments
     asked: np.ndarray  # (W, C) int64

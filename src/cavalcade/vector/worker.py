@@ -80,6 +80,7 @@ def forget():
     """Cuts off what was said to standard error, if that is a lot."""
     if os.fstat(2).st_size > _MOST_SAID:
         os.ftruncate(2, 0)
+        os.lseek(2, 0, os.SEEK_SET)
 
 
 def serve_shared(fields, rows, task):
@@ -90,7 +91,7 @@ def serve_shared(fields, rows, task):
     bell = select.poll()
     bell.register(go, select.POLLIN)
     fields["ready"][w] = True
-    idle_since, patience, parent = clock(), spin, os.getppid()
+    idle_since, patience = clock(), spin
     while True:
         if asked == finished:
             if clock() - idle_since < patience:
@@ -101,7 +102,7 @@ def serve_shared(fields, rows, task):
             if asked == finished and bell.poll(_NAP):
                 os.read(go, 4096)
             asleep[w] = False
-            if os.getppid() != parent:
+            if os.getppid() != task["parent"]:
                 return
             continue
         fence()
@@ -111,9 +112,10 @@ def serve_shared(fields, rows, task):
             if asked[k] != finished[k]:
                 if command[k] == CLOSE:
                     return
+                number = asked[k]
                 perform(part, command[k])
                 fence()
-                finished[k] = asked[k]
+                finished[k] = number
                 fence()
                 if asleep[-1]:
                     os.write(done, ONE)
@@ -145,6 +147,8 @@ if __name__ == "__main__":
     arguments = json.loads(sys.argv[1])
     fcntl.fcntl(arguments["life"], fcntl.F_SETOWN, os.getpid())
     fcntl.fcntl(arguments["life"], fcntl.F_SETFL, os.O_ASYNC)  # SIGIO ends the process once the other end is closed
+    if os.getppid() != arguments["parent"]:
+        sys.exit(4)  # it was closed before
     try:
         main(arguments)
     except Exception:

@@ -52,7 +52,13 @@ class ChallengeWrapper:
 def make_clone(folder: Path) -> Path:
     """Writes it."""
     package = folder / "CybORG" / "CybORG"
-    for path, content in (("", CYBORG), ("Agents", AGENTS), ("Agents/Wrappers", WRAPPERS)):
-        (package / path).mkdir(parents=True, exist_ok=True)
-        (package / path / "__init__.py").write_text(content)
+    for path, content in (
+        ("__init__.py", CYBORG),
+        ("Agents/__init__.py", AGENTS),
+        ("Agents/Wrappers/__init__.py", WRAPPERS),
+        ("Shared/Actions/AbstractActions/DiscoverNetworkServices.py", "state.sessions.clearports()\n"),  # as in head
+        ("Shared/Enums.py", "return version_string\n"),
+    ):
+        (package / path).parent.mkdir(parents=True, exist_ok=True)
+        (package / path).write_text(content)
     return folder

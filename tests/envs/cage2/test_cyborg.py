@@ -11,7 +11,7 @@ from cavalcade.envs.cage2 import Cage2
 from cavalcade.envs.cage2.cyborg import Cyborg
 from cavalcade.envs.cage2.cyborg_workflow import WorkflowCyborg
 from cavalcade.envs.cage2.orders import CAGE2
-from cavalcade.envs.cage2.scenario import HOST_TYPES, NUM_BITS
+from cavalcade.envs.cage2.scenario import NUM_BITS
 from cavalcade.errors import ConfigError, StateError
 from cavalcade.workflow.compliance import FIGURES
 
@@ -113,22 +113,32 @@ def test_orders_are_followed_on_the_true_state(clone):
     assert figures["compliance"].tolist() == [1, 1, 1, 0]
     assert figures["chance"].tolist() == [0.5] * 4
     assert figures["bonus"].tolist() == [10, 10, 10, 0]
-    assert HOST_TYPES[2] == "op_server"
     saved = env.save_state()
     env.load_state(saved)
     assert (env.track.counted == 0).all()
     env.close()
 
 
+def test_random_orders_differ(clone):
+    env = WorkflowCyborg(clone, 6, host=host("serial"), horizon=3)
+    env.assign(slice(0, 6), order=None, seed=3)
+    first = env.track.rank.copy()
+    assert len({tuple(row) for row in first}) > 2
+    for _ in range(3):
+        env.step([1] * 6)
+    assert (env.track.rank != first).any(axis=1).sum() > 2
+
+
 def test_a_game_that_fails_is_begun_anew(clone, capfd):
-    env = Cyborg(clone, 4, host=host("shared"), horizon=9)
+    env = Cyborg(clone, 4, host=host("shared"), horizon=9, extras=("action", "decoys"))
     env.reset()
-    env.step([1, 1, 1, 1])
+    shown = env.step([1, 1, 1, 1]).observation.copy()
     b = env.step([1, 144, 1, 1])
     assert "does not like action 144" in capfd.readouterr().err
     assert b.truncated.tolist() == [True, True, False, False]
     assert env.label_names[env.labels[1]] == "broken"
     assert not b.observation[:2].any()
+    np.testing.assert_array_equal(b.final_observation[:2], shown[:2])  # what was shown last, extras and all
     env.close()
 
 
@@ -162,6 +172,9 @@ def test_bad_input(clone, capsys, tmp_path):
         env.recv()
     assert "target cyborg, and no other" in refused(capsys, "search", "cage2", "--cyborg", clone)
     assert "target cyborg, and no other" in refused(capsys, "search", "cyborg")
+    train = ("train", "cyborg", "--cyborg", clone)
+    assert "CybORG has none" in refused(capsys, *train, "--infos", "x")
+    assert f"{clone} is head, give --revision head" in refused(capsys, *train, "--revision", "leaderboard-2022")
     assert "only cyborg is hosted" in refused(capsys, "search", "cage2", "--workers", "2")
 
 

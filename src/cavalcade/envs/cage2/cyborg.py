@@ -92,6 +92,7 @@ class Cyborg(Cage2):
         self.true_state = self.hosted.true_state
         self._labels = np.zeros(num_envs, np.int8)
         self.labels = self._labels
+        self._before = self._outputs.words.copy(), self._outputs.values.copy()  # what was shown last
 
     @property
     def groups(self) -> tuple[slice, ...]:
@@ -127,8 +128,9 @@ class Cyborg(Cage2):
         self._send_checked(group, np.asarray(actions))
 
     def _send_checked(self, group: int, actions: NDArray) -> None:
-        rows = self.groups[group]
+        rows, out = self.groups[group], self._outputs
         self.hosted.send_group(group, actions)
+        self._before[0][rows], self._before[1][rows] = out.words[rows], out.values[rows]
         self._actions[rows] = actions
         cpu.step_range(self.state, self.params, self._actions, self._outputs, rows.start, rows.stop)
 
@@ -144,10 +146,11 @@ class Cyborg(Cage2):
         if len(ended):
             self._show_tables(ended, theirs.final_observation)
             out.final_words[ended], out.final_values[ended] = out.words[ended], out.values[ended]
-            broken = self.hosted.labels
             self._labels[ended] = np.nan_to_num(self.hosted.slab.figures[ended, 0]).astype(np.int8)
-            if broken is not None:
-                self._labels[ended[broken[ended] > 0]] = len(self.label_names) - 1
+            if self.hosted.labels is not None:
+                broken = ended[self.hosted.labels[ended] > 0]
+                out.final_words[broken], out.final_values[broken] = (part[broken] for part in self._before)
+                self._labels[broken] = len(self.label_names) - 1
             cpu.begin(self.state, ended)
             self._show_tables(ended, theirs.observation)
         return group
@@ -158,8 +161,8 @@ class Cyborg(Cage2):
 
     def load_state(self, saved: SavedState, indices: ArrayLike | None = None) -> None:
         """Begins new games behind those that were begun before."""
-        super().reset()
         self.hosted.load_state(saved, indices)
+        super().reset(indices=indices)
         self._show_tables(self._rows(indices), self.hosted.buffers.observation)
 
     def clone(self, indices: ArrayLike | None = None) -> Self:

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cavalcade.config import HostConfig
-from cavalcade.envs.cage2 import cpu
 from cavalcade.envs.cage2.cyborg import Cyborg
 from cavalcade.envs.cage2.scenario import TYPE_HOSTS, USER0
 from cavalcade.envs.cage2.workflow import WorkflowCage2, attempted_type, begin, show, write_order
@@ -86,8 +85,5 @@ class WorkflowCyborg(Cyborg, WorkflowCage2):
 
     def _begin_first(self, rows: NDArray[np.int64], seed: int) -> None:
         self.hosted.begin(rows, seed + self._first_seed)
-        self.state.key[rows], self.state.episode[rows] = seed, 0
-        cpu.begin(self.state, rows)
-        begin(self.state, self.track, rows)
-        self._shown(rows)
+        super()._begin_first(rows, seed)
         self._show_tables(rows, self.hosted.buffers.observation)
