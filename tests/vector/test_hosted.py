@@ -381,6 +381,8 @@ def test_bad_input():
 
 
 SCRIPT = f"""
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)  # where tests run in the background it may be ignored
 from cavalcade.config import HostConfig
 from cavalcade.vector.hosted import Hosted
 from cavalcade.vector.source import gym_source
@@ -420,6 +422,6 @@ def test_no_orphans_when_the_parent_goes(tmp_path, number, backend, trouble):
         assert len(workers) == 2
         time.sleep(0.3)
         process.send_signal(number)
-        process.wait()
+        process.wait(30)
     _, alive = psutil.wait_procs(workers, timeout=10)
     assert alive == []
