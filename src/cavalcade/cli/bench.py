@@ -11,6 +11,7 @@ BENCHES = {
     "envs": "steps per second of hosted environments, by backend, beside others",
     "sim": "steps per second of the CAGE-2 simulator",
     "mettagrid": "agent-steps per second of MettaGrid",
+    "gpu": "steps per second of the CAGE-2 simulator on a GPU",
     "gp": "how well searchers find the best order",
     "speedup": "each optimisation of the workflow-search documents, measured",
     "train": "speed and results of training, beside other trainers",

@@ -2,11 +2,13 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import tyro
 
 from cavalcade.cli.parse import parse
 from cavalcade.cli.waiting import COMPILING, waiting
+from cavalcade.envs.cage2 import Cage2
 from cavalcade.envs.cage2.trace import COMPARED, load_trace, replay
 from cavalcade.errors import TraceError
 
@@ -17,20 +19,24 @@ class Options:
 
     files: tyro.conf.Positional[tuple[Path, ...]]
     """Files of recorded episodes (.npz), or folders of them."""
+    device: Literal["cpu", "cuda"] = "cpu"
+    """Where the game here is played."""
 
 
 def run(args: list[str]) -> int:
     """Prints what was compared; 1 at the first difference."""
-    return compare(list(_expand(parse(Options, args, "verify").files)))
+    options = parse(Options, args, "verify")
+    return compare(list(_expand(options.files)), options.device)
 
 
-def compare(paths: list[Path]) -> int:
+def compare(paths: list[Path], device: str = "cpu") -> int:
     """Replays files; prints what was compared; 1 at the first difference."""
+    kind = _kind(device)
     episodes = steps = 0
     for path in paths:
         trace = load_trace(path)
         with waiting(COMPILING):
-            difference = next(replay(trace), None)
+            difference = next(replay(trace, kind), None)
         if difference:
             print(f"{difference}\n1 mismatch in {path.name}, after {episodes} equal episodes")
             return 1
@@ -42,6 +48,16 @@ def compare(paths: list[Path]) -> int:
     )
     print(f"compared after every step, in both observation variants: {', '.join(COMPARED)}")
     return 0
+
+
+def _kind(device: str) -> type[Cage2]:
+    """Who plays: importing what a GPU needs only if it is asked for."""
+    if device == "cpu":
+        return Cage2
+    from cavalcade.envs.cage2.cuda import CudaCage2, check_device
+
+    check_device()
+    return CudaCage2
 
 
 def _expand(given: tuple[Path, ...]):

@@ -113,8 +113,11 @@ def step(s, p, e, action):
 
 
 @rule
-def advance(s, p, e, action, out):
-    """One step of environment e with its outputs. The end of the horizon is a truncation; the game never terminates."""
+def settle(s, p, e, action, out):
+    """One step of environment e: reward and end; where a game ends, its last observation, and the next game begins.
+
+    The end of the horizon is a truncation; the game never terminates. Returns whether a new game has begun.
+    """
     hosts, impact, restore = step(s, p, e, action)
     out.reward[e] = (hosts + impact + restore) / 10
     out.parts[e, 0] = hosts
@@ -122,14 +125,30 @@ def advance(s, p, e, action, out):
     out.parts[e, 2] = restore
     ended = p.horizon > 0 and s.step[e] >= p.horizon
     out.truncated[e] = ended
-    if ended and p.autoreset:
+    again = ended and p.autoreset
+    if again:
         observe.write_words(s, p, e, out.final_words)
-        observe.write_values(p, e, out.final_words, out.final_values)
         out.final_total[e] = s.total[e]
         out.final_red[e] = s.red[e]
         s.episode[e] += 1
         begin(s, e)
+    return again
+
+
+@rule
+def advance(s, p, e, action, out):
+    """One step of environment e with all its outputs."""
+    if settle(s, p, e, action, out):
+        observe.write_values(p, e, out.final_words, out.final_values)
     show(s, p, e, out)
+
+
+@rule
+def advance_packed(s, p, e, action, out):
+    """One step of environment e with observation and mask as integers only."""
+    settle(s, p, e, action, out)
+    observe.write_words(s, p, e, out.words)
+    observe.write_mask_words(s, e, out.mask_words)
 
 
 @rule

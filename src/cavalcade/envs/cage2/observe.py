@@ -190,8 +190,8 @@ def write_values(p, e, words, values):
 
 
 @rule
-def write_mask(s, e, words, mask):
-    """Which decoys would succeed; all other actions are always allowed, and their columns are never written."""
+def write_mask_words(s, e, words):
+    """Which decoys would succeed, as integers."""
     words[e, 0] = (
         blue.room_for(s, e, APACHE)
         | blue.room_for(s, e, FEMITTER) << NUM_HOSTS
@@ -204,5 +204,11 @@ def write_mask(s, e, words, mask):
         | blue.room_for(s, e, TOMCAT) << 2 * NUM_HOSTS
         | blue.room_for(s, e, VSFTPD) << 3 * NUM_HOSTS
     )
+
+
+@rule
+def write_mask(s, e, words, mask):
+    """Which decoys would succeed; all other actions are always allowed, and their columns are never written."""
+    write_mask_words(s, e, words)
     write_bits(words[e, 0], _DECOYS_PER_WORD * NUM_HOSTS, mask, e, FIRST_DECOY_ACTION)
     write_bits(words[e, 1], _DECOYS_PER_WORD * NUM_HOSTS, mask, e, FIRST_DECOY_ACTION + _DECOYS_PER_WORD * NUM_HOSTS)

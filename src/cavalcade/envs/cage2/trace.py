@@ -144,10 +144,10 @@ def load_trace(path: str | Path) -> Trace:
     return Trace(path, revision, red, green, episodes, steps, fields)
 
 
-def replay(trace: Trace) -> Iterator[Difference]:
+def replay(trace: Trace, kind: type[Cage2] = Cage2) -> Iterator[Difference]:
     """Replays a file in both observation variants; yields the first difference of each, if any."""
     for variant in VARIANTS:
-        difference = _compare(trace, variant, _play(trace, variant))
+        difference = _compare(trace, variant, _play(trace, variant, kind))
         if difference:
             yield difference
 
@@ -176,9 +176,9 @@ def _scripts(trace: Trace) -> tuple[NDArray[np.int8], NDArray[np.int32]]:
     return script.swapaxes(0, 1), drawn
 
 
-def _play(trace: Trace, variant: str) -> dict[str, NDArray]:
+def _play(trace: Trace, variant: str, kind: type[Cage2]) -> dict[str, NDArray]:
     """Plays the recorded actions with the recorded outcomes; every field of the state after reset and each step."""
-    env = Cage2(
+    env = kind(
         trace.episodes, red=trace.red, revision=trace.revision, variant=variant, green=trace.green, horizon=0, threads=1
     )
     env.state = allocate(trace.episodes, scripted=True)
