@@ -30,6 +30,7 @@ tests: $(VENV)/installed-test
 
 bench: $(VENV)/installed
 	$(BIN)/cavalcade bench sim
+	$(BIN)/cavalcade bench envs
 	$(BIN)/cavalcade bench train
 	$(BIN)/cavalcade bench gp
 	$(BIN)/cavalcade bench speedup

@@ -53,7 +53,7 @@ def test_version(capsys):
         (["play", "--horizon", "-1"], ["horizon is -1", "at least"]),
         (["play", "--horizon", "0"], ["horizon is 0", "at least 1"]),
         (["play", "--delay", "-1"], ["delay is -1.0"]),
-        (["bench", "gpu"], ["gpu", "sim"]),
+        (["bench", "magic"], ["magic", "sim"]),
         (["bench", "train", "--seeds", "0"], ["seeds is 0"]),
         (["bench", "train", "--seconds", "0"], ["seconds is 0.0"]),
         (["bench", "train", "--parts", "speed,fun"], ["fun", "population"]),
