@@ -24,6 +24,7 @@ from cavalcade.vector.source import Source
 from cavalcade.vector.worker import CLOSE, RESET, STEP, fence, load, yield_core
 
 _CHECK = 0.25  # seconds between looks at workers that may hang
+_STARTING = 120.0  # seconds that a worker may take at least to make its environments
 _FAREWELL = 1.0  # seconds that workers get to close their environments
 
 Chunks = list[list[tuple[int, int]]]  # per worker: rows from … to
@@ -233,9 +234,9 @@ class WorkerCrew(Crew):
                 self._seen[w], self._since[w] = done, now
             elif worker.process.poll() is not None:
                 self._replace(worker, worker.status())
-            elif now - self._since[w] > self._timeout:
+            elif now - self._since[w] > (limit := self._timeout if slab.ready[w] else max(self._timeout, _STARTING)):
                 worker.ask_where()
-                self._replace(worker, f"has not answered for {self._timeout:g} s")
+                self._replace(worker, f"has not answered for {limit:g} s")
 
     def _replace(self, worker: WorkerProcess, why: str) -> None:
         """A new worker for one that failed; whatever it had in hand is begun anew."""
@@ -244,7 +245,7 @@ class WorkerCrew(Crew):
         self._poll.unregister(worker.listen)
         words = worker.last_words()
         self.workers.pop(w).end()
-        if not slab.ready[w]:
+        if not slab.ready[w] and not self.restarts:
             raise WorkerError(f"{report} before its environments were made{_quoted(words)}")
         self.restarts += 1
         if self.restarts > self._max_restarts:
@@ -273,6 +274,7 @@ class WorkerCrew(Crew):
 
     def _start(self, w: int) -> WorkerProcess:
         common: tuple[Any, ...] = (self._source, w, self.chunks[w], self._places, self._size)
+        self.slab.ready[w] = False
         if self._file >= 0:
             process: WorkerProcess = SharedProcess(*common, file=self._file, done=self._done, spin=self._spin)
         else:
