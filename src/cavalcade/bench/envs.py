@@ -1,6 +1,7 @@
 """How fast environments are hosted: our backends beside those of others, over workers, environments and kinds of load.
 
-Everything that is compared runs in turns, in one process, best of several; nothing else should run meanwhile.
+Ours and Gymnasium's loop run in turns, best of several; peers with a process per environment, or that never sleep, run
+by themselves. Nothing else should run meanwhile.
 """
 
 import time
@@ -79,6 +80,11 @@ def gymnasium_async(num_envs: int) -> Contender:
 def _gymnasium(name: str, kind: Any, num_envs: int) -> Contender:
     env = kind([lambda: gymnasium.make(CHEAP) for _ in range(num_envs)])
     env.reset(seed=0)
+    return _peer(name, env, num_envs)
+
+
+def _peer(name: str, env: Any, num_envs: int) -> Contender:
+    """A batch of the cheap environment, by random actions."""
     drawn = np.random.default_rng(0).integers(0, 2, (64, num_envs))
     return Contender(name, _stepping(lambda i: env.step(drawn[i % 64]), num_envs), env.close)
 
@@ -91,8 +97,7 @@ def sb3_subproc(num_envs: int) -> Contender | None:
         return None
     env = SubprocVecEnv([lambda: gymnasium.make(CHEAP) for _ in range(num_envs)], start_method="fork")
     env.reset()
-    drawn = np.random.default_rng(0).integers(0, 2, (64, num_envs))
-    return Contender("SB3 SubprocVecEnv", _stepping(lambda i: env.step(drawn[i % 64]), num_envs), env.close)
+    return _peer("SB3 SubprocVecEnv", env, num_envs)
 
 
 def pufferlib(num_envs: int, workers: int) -> Contender | None:
@@ -110,8 +115,7 @@ def pufferlib(num_envs: int, workers: int) -> Contender | None:
         make, backend=pufferlib.vector.Multiprocessing, num_envs=num_envs, num_workers=workers, batch_size=num_envs
     )
     env.reset(seed=0)
-    drawn = np.random.default_rng(0).integers(0, 2, (64, num_envs))
-    return Contender("PufferLib Multiprocessing", _stepping(lambda i: env.step(drawn[i % 64]), num_envs), env.close)
+    return _peer("PufferLib Multiprocessing", env, num_envs)
 
 
 def rates(contenders: list[Contender], seconds: float) -> dict[str, float]:

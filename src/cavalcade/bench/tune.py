@@ -17,7 +17,7 @@ from typing import Any
 
 import psutil
 
-from cavalcade.config import AnyTrainConfig, GymTrainConfig, HostConfig, TrainConfig
+from cavalcade.config import AnyTrainConfig, HostConfig
 from cavalcade.errors import ConfigError
 from cavalcade.plain import as_dict
 from cavalcade.vector.crew import deal
@@ -72,8 +72,7 @@ def preset(config: AnyTrainConfig) -> dict[str, Any]:
     found: dict[str, Any] = {
         "ppo": {"num_envs": ppo.num_envs, "update_steps": ppo.update_steps, "minibatches": ppo.minibatches}
     }
-    if isinstance(config, GymTrainConfig) or hasattr(config, "host"):
-        host: HostConfig = config.host  # pyright: ignore[reportAttributeAccessIssue]
+    if host := _host(config):
         found["host"] = {"backend": host.backend, "workers": host.workers, "async_factor": host.async_factor}
     return found
 
@@ -81,9 +80,13 @@ def preset(config: AnyTrainConfig) -> dict[str, Any]:
 Stage = Callable[[Any], Iterator[tuple[str, Any]]]
 
 
+def _host(config: AnyTrainConfig) -> HostConfig | None:
+    """How environments are hosted, where they are."""
+    return getattr(config, "host", None)
+
+
 def _stages(config: AnyTrainConfig) -> list[Stage]:
-    hosted = not isinstance(config, TrainConfig) or hasattr(config, "host")
-    first: list[Stage] = [_backends] if hosted else []
+    first: list[Stage] = [_backends] if _host(config) else []
     return [*first, _environments, _minibatches]
 
 

@@ -1,6 +1,5 @@
 """`cavalcade train`: policies that learn, in a run that cannot be lost."""
 
-import re
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,12 +8,12 @@ from typing import Any, Literal
 import numpy as np
 
 from cavalcade.cli import evaluate_hosted
-from cavalcade.cli.evaluate_hosted import print_score
 from cavalcade.cli.parse import import_from_here, option, parse
 from cavalcade.cli.targets import parse_target
 from cavalcade.cli.waiting import COMPILING, waiting
 from cavalcade.config import AnyTrainConfig, GymTrainConfig, TrainConfig
 from cavalcade.errors import at_least
+from cavalcade.presets import file_name
 from cavalcade.runs.directory import RunDirectory, open_run
 from cavalcade.runs.policy import load_policy
 from cavalcade.runs.scoring import score
@@ -44,7 +43,10 @@ class Options:
 
 @dataclass(frozen=True)
 class ResumeOptions:
-    """Goes on with a run from its newest checkpoint, exactly as if it had never stopped."""
+    """Goes on with a run from its newest checkpoint, exactly as if it had never stopped.
+
+    Environments that are hosted cannot be saved: they begin new episodes.
+    """
 
     resume: Path
     """Folder of the run."""
@@ -65,7 +67,7 @@ def run(args: list[str]) -> int:
     at_least("threads", options.threads, 0)
     config = options.config
     name = f"{target}-{config.task.red}" if isinstance(config, TrainConfig) else config.name
-    folder = f"{re.sub(r'[^a-zA-Z0-9_.-]+', '-', name)}-{time.strftime('%Y%m%d-%H%M%S')}"
+    folder = f"{file_name(name)}-{time.strftime('%Y%m%d-%H%M%S')}"
     directory = RunDirectory(options.run or Path("runs", folder), type(config))
     return _train(directory, config, quiet=options.quiet, writers=options.writers, threads=options.threads)
 
@@ -85,7 +87,7 @@ def _train(directory: RunDirectory, config: AnyTrainConfig, *, quiet: bool, **op
         rate = outcome.steps / max(outcome.seconds, 1e-9)
         print(f"{outcome.steps:,} steps in {outcome.seconds:.1f} s: {rate:,.0f} steps/s")
         if isinstance(config, GymTrainConfig):
-            print_score(config, evaluate_hosted.Options(directory.path))
+            evaluate_hosted.print_score(config, evaluate_hosted.Options(directory.path))
         else:
             _print_heldout(directory, config)
     return 0

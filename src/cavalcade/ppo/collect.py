@@ -1,6 +1,6 @@
 """Experience: act, step, store, T times. The same loop for every learner and every environment."""
 
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,16 @@ class Actor(Protocol):
     def values(self, wanted: NDArray[np.bool_], ended_at: int | None = None) -> NDArray:
         """Values (P, N) of wanted environments: of current observations, or of those that ended episodes in a step."""
         ...
+
+
+class Books(NamedTuple):
+    """Where results of steps are written: (P, T, N), and (P, N) for episodes in progress."""
+
+    reward: NDArray
+    ended: NDArray
+    bootstrap: NDArray
+    total: NDArray
+    length: NDArray
 
 
 @kernel
@@ -56,6 +66,8 @@ def collect(
     """
     steps, groups = rollout.reward.shape[1], env.groups
     done = [0] * len(groups)
+    tensors = (rollout.reward, rollout.ended, rollout.bootstrap, state.episode_return, state.episode_length)
+    books = Books(*(tensor.numpy() for tensor in tensors))
     timer.skip()
     for g, group in enumerate(groups):
         env.send_group(g, actor.act(0, group))
@@ -63,35 +75,27 @@ def collect(
     for _ in range(steps * len(groups)):
         g = env.take()
         timer.lap("step")
-        store(env, actor, rollout, state, episodes, horizon_ends, done[g], groups[g])
+        store(env, actor, books, episodes, horizon_ends, done[g], groups[g])
         timer.lap("store")
         done[g] += 1
         if done[g] < steps:
             env.send_group(g, actor.act(done[g], groups[g]))
             timer.lap("act")
     state.counters[0] += steps
-    going_on = ~rollout.ended.numpy()[:, -1].reshape(-1)
+    going_on = ~books.ended[:, -1].reshape(-1)
     rollout.last_value.numpy()[:] = actor.values(going_on) if going_on.any() else 0
     timer.lap("act")
 
 
 def store(
-    env: Environment,
-    actor: Actor,
-    rollout: Rollout,
-    state: LearnerState,
-    episodes: EpisodeLog,
-    horizon_ends: bool,
-    t: int,
-    group: slice,
+    env: Environment, actor: Actor, books: Books, episodes: EpisodeLog, horizon_ends: bool, t: int, group: slice
 ) -> None:
     """Books the results of step t of a group: rewards, ends, and what is known of episodes that ended."""
-    policies, _, n = rollout.reward.shape
-    reward, ended, bootstrap = rollout.reward.numpy(), rollout.ended.numpy(), rollout.bootstrap.numpy()
-    total, length = state.episode_return.numpy(), state.episode_length.numpy()
+    reward, ended, bootstrap, total, length = books
     b, start, stop = env.buffers, group.start, group.stop
     if not book(b.reward, b.terminated, b.truncated, start, stop, t, reward, ended, total, length):
         return
+    policies, n = total.shape
     here = np.zeros(policies * n, np.bool_)
     here[group] = True
     over, out_of_time = here & (b.terminated | b.truncated), here & b.truncated & ~b.terminated

@@ -1,7 +1,6 @@
 """Trained policies at play: actions only, nothing learnt."""
 
 from collections.abc import Sequence
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,14 +14,6 @@ from cavalcade.ppo.fused.network import Inputs, layout_of
 from cavalcade.ppo.keys import environment_keys
 
 GREEDY = -1
-
-
-class Actor(Protocol):
-    """Whoever acts for a batch."""
-
-    def __call__(self, env: Environment) -> NDArray:
-        """Actions for the observations in the environment's buffers."""
-        ...
 
 
 class Player:

@@ -35,7 +35,12 @@ def recipe(name: str) -> Any:
 def tuned_file(target: str) -> Path:
     """Where `cavalcade tune` puts what it found for a target on this machine."""
     folder = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config", "cavalcade", "tuned")
-    return folder / f"{re.sub(r'[^a-zA-Z0-9_.-]+', '-', target)}.yaml"
+    return folder / f"{file_name(target)}.yaml"
+
+
+def file_name(text: str) -> str:
+    """A text as the name of a file."""
+    return re.sub(r"[^a-zA-Z0-9_.-]+", "-", text)
 
 
 def hardware(name: str, target: str) -> Any:

@@ -11,7 +11,7 @@ from cavalcade.errors import ConfigError, RunError
 from cavalcade.plain import from_dict
 from cavalcade.policy.heads import Choice, Head, head_from
 from cavalcade.policy.mlp import MlpSpec
-from cavalcade.ppo.player import Actor, Player
+from cavalcade.ppo.player import Player
 from cavalcade.ppo.population import scaling_from
 from cavalcade.ppo.torch_player import TorchPlayer
 from cavalcade.runs.checkpoint import STATE, checkpoints, load_checkpoint
@@ -44,7 +44,7 @@ class SavedPolicy:
         """P."""
         return len(self.weights)
 
-    def player(self, policy: int | None = None, *, greedy: bool = True, seed: int = 0) -> Actor:
+    def player(self, policy: int | None = None, *, greedy: bool = True, seed: int = 0) -> Player | TorchPlayer:
         """One policy at play, or all of them side by side."""
         if policy is not None and not 0 <= policy < self.policies:
             raise ConfigError(f"policy is {policy}; {self.path} has {self.policies}, numbered from 0")

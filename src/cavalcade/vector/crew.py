@@ -16,6 +16,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cavalcade.errors import ConfigError, WorkerError
 from cavalcade.vector.process import Bell, PipeProcess, SharedProcess, WorkerProcess
@@ -37,6 +38,8 @@ class Crew(ABC):
     slab: Slab
     groups: tuple[slice, ...]
     waits: int = 0  # groups that were not ready when they were wanted
+    restarts: int = 0  # workers that had to be replaced
+    broken: NDArray[np.bool_] | None = None  # (N,): rows whose episode ended because a worker failed
 
     @abstractmethod
     def ask(self, group: int, command: int) -> None:
@@ -126,7 +129,8 @@ class WorkerCrew(Crew):
         self._lost: set[Member] = set()  # chunks whose episodes went down with a worker
         self._delivered = self.slab.observation.copy()
         self._seen, self._since = np.zeros(workers, np.int64), np.zeros(workers)
-        self._next_check, self.restarts, self.broken, self._closed = 0.0, 0, np.zeros(num_envs, np.bool_), False
+        self._next_check, self._closed = 0.0, False
+        self.broken: NDArray[np.bool_] = np.zeros(num_envs, np.bool_)
         self.workers: dict[int, WorkerProcess] = {}
         self._words = ""  # the last of the worker that was replaced last
         try:

@@ -55,12 +55,12 @@ class Hosted(Environment):
     @property
     def labels(self):
         """Which of the episodes that ended were broken off."""
-        return self.crew.broken.astype(np.int8) if isinstance(self.crew, WorkerCrew) else None
+        return None if self.crew.broken is None else self.crew.broken.astype(np.int8)
 
     @property
     def restarts(self) -> int:
         """Workers that had to be replaced."""
-        return self.crew.restarts if isinstance(self.crew, WorkerCrew) else 0
+        return self.crew.restarts
 
     def reset(self, *, seed: int | Sequence[int] | None = None, indices: ArrayLike | None = None) -> Buffers:
         """Begins the next episode everywhere or in the given environments; with a seed, that seed's first episode."""
@@ -179,8 +179,7 @@ def make_crew(source: Source, num_envs: int, config: HostConfig) -> Crew:
     """Who steps the environments, by configuration."""
     if config.backend == "serial":
         return SerialCrew(source, num_envs)
-    is_async = config.backend == "async"
-    factor = config.async_factor if is_async else 1
+    factor = config.async_factor if config.backend == "async" else 1
     return WorkerCrew(
         source,
         num_envs,

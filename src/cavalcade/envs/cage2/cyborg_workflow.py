@@ -3,13 +3,11 @@
 The true state is a field of the shared block, written by the worker with the step; nothing is asked for.
 """
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cavalcade.config import HostConfig
 from cavalcade.envs.cage2.cyborg import Cyborg
 from cavalcade.envs.cage2.scenario import TYPE_HOSTS, USER0
 from cavalcade.envs.cage2.workflow import WorkflowCage2, attempted_type, begin, show, write_order
@@ -37,18 +35,9 @@ def track_rows(s, t, c, environments, actions, open_, out, figures, ended):
 class WorkflowCyborg(Cyborg, WorkflowCage2):
     """Games in CybORG with an order each; arguments as for `Cyborg` and `WorkflowCage2`."""
 
-    def __init__(
-        self,
-        checkout: Path,
-        num_envs: int,
-        python: Path | None = None,
-        host: HostConfig | None = None,
-        *,
-        true_state_every: int = 1,
-        **options: Any,
-    ):
-        super().__init__(checkout, num_envs, python, host, true_state_every=true_state_every, **options)
-        self._open = np.zeros(num_envs, np.int64)
+    def __init__(self, *arguments: Any, true_state_every: int = 1, **options: Any):
+        super().__init__(*arguments, true_state_every=true_state_every, **options)
+        self._open = np.zeros(self.spec.num_envs, np.int64)
 
     def _send_checked(self, group: int, actions: NDArray) -> None:
         rows = self.groups[group]
