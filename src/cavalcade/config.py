@@ -1,7 +1,7 @@
 """Settings: frozen dataclasses, every field documented where it is declared; sizes are checked at construction."""
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import yaml
 
@@ -260,14 +260,19 @@ GYM = "gym:"  # begins the names of Gymnasium environments
 GYM_PPO = PPOConfig(
     num_envs=64, update_steps=64, minibatches=4, learning_rate=1e-3, normalise_observations=True, entropy_coef=0.005
 )
-AnyTrainConfig = TrainConfig | GymTrainConfig
+if TYPE_CHECKING:
+    from cavalcade.config_mettagrid import MettagridTrainConfig
+
+AnyTrainConfig: TypeAlias = "TrainConfig | GymTrainConfig | MettagridTrainConfig"
 
 
-def training_kind(target: str) -> type[TrainConfig] | type[GymTrainConfig]:
+def training_kind(target: str) -> "type[TrainConfig] | type[GymTrainConfig] | type[MettagridTrainConfig]":
     """The kind of settings that a training on a target has."""
+    from cavalcade.config_mettagrid import MettagridTrainConfig
+
     if target.startswith(GYM):
         return GymTrainConfig
-    kinds = {kind.target: kind for kind in (TrainConfig, CyborgTrainConfig)}
+    kinds = {kind.target: kind for kind in (TrainConfig, CyborgTrainConfig, MettagridTrainConfig)}
     if target not in kinds:
         raise ConfigError(f"target is {target!r}; it must be {', '.join(kinds)} or gym: and the name of an environment")
     return kinds[target]

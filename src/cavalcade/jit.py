@@ -30,7 +30,7 @@ _INNER: Any = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 # Sums may be reordered and products fused, so that loops vectorise; NaN and infinity keep their meaning.
 _NUMERICS: Any = {"fastmath": {"contract", "reassoc", "nsz", "arcp"}}
 _FOLDERS_KEPT = 8
-_KERNEL_FOLDERS = ("envs", "ppo", "workflow")
+_KERNEL_FOLDERS = ("envs", "policy", "ppo", "workflow")
 config: Any = numba.core.config
 _njit: Any = numba.njit  # its type hints know only a part of its options
 

@@ -7,6 +7,8 @@ import numpy as np
 
 from cavalcade.jit import kernel
 from cavalcade.policy.mlp import NETS, MlpSpec
+from cavalcade.policy.recurrent import TokenPolicy
+from cavalcade.ppo.bptt.learner import BpttLearner
 from cavalcade.ppo.fused.blas import single_threaded_blas
 from cavalcade.ppo.learner import Learner
 
@@ -48,13 +50,23 @@ def gradient_operations(spec: MlpSpec) -> int:
     return 2 * forward_operations(spec) + inner
 
 
-def verdict(learner: Learner, rate: float, rows: float, threads: int) -> str:
+def recurrent_operations(policy: TokenPolicy) -> int:
+    """Of one forward pass over one observation: products with matrices; sums of embeddings are not counted."""
+    tables = ("table", "embedding", "query")
+    named = policy.named_parameters()
+    return sum(2 * p.numel() for name, p in named if p.dim() == 2 and not any(word in name for word in tables))
+
+
+def verdict(learner: Learner | BpttLearner, rate: float, rows: float, threads: int) -> str:
     """The bottleneck of a measured training in words, and the distance to the bound by matrix products.
 
     rate: steps per second; rows: share of samples for which networks are computed.
     """
-    spec, epochs = learner.spec, learner.config.epochs
-    operations = rows * (forward_operations(spec) + epochs * gradient_operations(spec))
+    if isinstance(learner, BpttLearner):
+        operations = (1 + 3 * learner.config.ppo.epochs) * recurrent_operations(learner.policy)
+    else:
+        spec, epochs = learner.spec, learner.config.epochs
+        operations = rows * (forward_operations(spec) + epochs * gradient_operations(spec))
     ceiling = product_rate(threads)
     bound = ceiling / operations
     name, share = next(iter(learner.timer.shares().items()))

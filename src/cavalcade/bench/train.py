@@ -16,11 +16,10 @@ from cavalcade.bench import peers
 from cavalcade.config import Cage2Task, PPOConfig, TrainConfig
 from cavalcade.errors import ConfigError
 from cavalcade.plain import from_dict
-from cavalcade.ppo.learner import Learner
 from cavalcade.ppo.make import make_learner
 from cavalcade.ppo.rollout import Ended
 from cavalcade.ppo.threads import choose_threads, choose_torch_threads, use_threads
-from cavalcade.ppo.trainer import train
+from cavalcade.ppo.trainer import Trainee, train
 from cavalcade.presets import recipe
 from cavalcade.runs.directory import RunDirectory
 from cavalcade.runs.environments import environment_for
@@ -130,7 +129,7 @@ class _Nothing:
 
     stopping = False
 
-    def record(self, learner: Learner, episodes: Ended, metrics: dict[str, NDArray]) -> None:
+    def record(self, learner: Trainee, episodes: Ended, metrics: dict[str, NDArray]) -> None:
         """Nothing."""
 
 

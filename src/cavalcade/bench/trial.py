@@ -6,8 +6,9 @@ Prints JSON: environment steps per second, and the shares of time of collecting 
 import json
 import sys
 import time
+from typing import Any
 
-from cavalcade.config import AnyTrainConfig, training_kind
+from cavalcade.config import GymTrainConfig, TrainConfig, training_kind
 from cavalcade.plain import from_dict
 from cavalcade.ppo.learner import Learner
 from cavalcade.ppo.make import make_learner
@@ -18,7 +19,8 @@ from cavalcade.runs.environments import environment_for
 def main(task: dict) -> dict[str, float]:
     """Measures."""
     sys.path[:] = task["path"]
-    config: AnyTrainConfig = from_dict(training_kind(task["config"]["target"]), task["config"])
+    kind: Any = training_kind(task["config"]["target"])
+    config: TrainConfig | GymTrainConfig = from_dict(kind, task["config"])
     threads = choose_threads()
     use_threads(threads)
     env = environment_for(config, threads)

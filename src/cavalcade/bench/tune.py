@@ -17,11 +17,13 @@ from typing import Any
 
 import psutil
 
-from cavalcade.config import AnyTrainConfig, HostConfig
+from cavalcade.config import GymTrainConfig, HostConfig, TrainConfig
 from cavalcade.errors import ConfigError
 from cavalcade.plain import as_dict
 from cavalcade.vector.crew import deal
 from cavalcade.vector.hosted import cores
+
+Tunable = TrainConfig | GymTrainConfig
 
 _SPARE = 0.1  # share of the memory that is left alone
 _WORTH_IT = 1.03  # a change must give this much to be taken
@@ -43,7 +45,7 @@ class Trial:
 Run = Callable[[Any, float], Trial]
 
 
-def tune(config: AnyTrainConfig, seconds: float, run: Run | None = None) -> Iterator[Trial]:
+def tune(config: Tunable, seconds: float, run: Run | None = None) -> Iterator[Trial]:
     """Tries settings, each time from the best so far; yields every trial."""
     run = run or run_trial
     best = replace(run(config, seconds), words="as it is", best=True)
@@ -61,12 +63,12 @@ def tune(config: AnyTrainConfig, seconds: float, run: Run | None = None) -> Iter
             best = trial if trial.best else best
 
 
-def count(config: AnyTrainConfig) -> int:
+def count(config: Tunable) -> int:
     """Trials at most."""
     return 1 + sum(len(list(stage(config))) for stage in _stages(config))
 
 
-def preset(config: AnyTrainConfig) -> dict[str, Any]:
+def preset(config: Tunable) -> dict[str, Any]:
     """The settings that were tuned, as plain data."""
     ppo = config.ppo
     found: dict[str, Any] = {
@@ -80,12 +82,12 @@ def preset(config: AnyTrainConfig) -> dict[str, Any]:
 Stage = Callable[[Any], Iterator[tuple[str, Any]]]
 
 
-def _host(config: AnyTrainConfig) -> HostConfig | None:
+def _host(config: Tunable) -> HostConfig | None:
     """How environments are hosted, where they are."""
     return getattr(config, "host", None)
 
 
-def _stages(config: AnyTrainConfig) -> list[Stage]:
+def _stages(config: Tunable) -> list[Stage]:
     first: list[Stage] = [_backends] if _host(config) else []
     return [*first, _environments, _minibatches]
 
@@ -131,7 +133,7 @@ def _sized(config: Any, **sizes: int) -> Any | None:
         return None
 
 
-def run_trial(config: AnyTrainConfig, seconds: float) -> Trial:
+def run_trial(config: Tunable, seconds: float) -> Trial:
     """Trains for a while in a child process; ends it if memory runs short."""
     task = json.dumps({"config": as_dict(config), "seconds": seconds, "path": sys.path})
     command = [sys.executable, "-W", "ignore", "-m", "cavalcade.bench.trial", task]

@@ -13,11 +13,12 @@ from cavalcade.errors import CavalcadeError
 # Verb: what it does, in one line. Its module in this package has a function `run` that takes the arguments.
 VERBS = {
     "bench": "measure the speed of Cavalcade on this machine",
-    "evaluate": "score a policy by the official protocol of CAGE-2",
+    "evaluate": "score a policy on games that it has not seen",
     "export": "write a trained policy as ONNX",
-    "play": "watch a game of CAGE-2 in the terminal, or play it yourself",
+    "play": "watch a game in the terminal, or play it yourself",
     "profile": "show where the time of a training goes, and the bound",
     "record": "record episodes of your own CybORG, and compare them with the game here",
+    "replay": "record episodes of a policy on MettaGrid, for MettaScope",
     "report": "draw a search, or learning curves of trainings, into an HTML file",
     "search": "find the order in which hosts are best repaired, and whether it matters",
     "train": "train policies; a run can be killed at any moment and resumed",

@@ -10,15 +10,17 @@ import numpy as np
 import tyro
 
 from cavalcade.cli.evaluate_hosted import run_hosted
+from cavalcade.cli.evaluate_mettagrid import run_mettagrid
 from cavalcade.cli.parse import check_folder, parse
 from cavalcade.cli.waiting import COMPILING, waiting
-from cavalcade.config import Cage2Task
+from cavalcade.config import GYM, Cage2Task
+from cavalcade.config_mettagrid import MettagridTrainConfig
 from cavalcade.envs.cage2.cyborg import check_clone
 from cavalcade.envs.cage2.orders import CAGE2
 from cavalcade.envs.cage2.protocol import HORIZONS, LEADERBOARD, REDS, Actor, Cell, total
 from cavalcade.envs.cage2.scripted import BLUES, greedy
 from cavalcade.errors import ConfigError, at_least
-from cavalcade.runs.directory import is_gym_run
+from cavalcade.runs.directory import target_of
 from cavalcade.runs.policy import load_policy
 from cavalcade.runs.scoring import best_policy, cyborg_score, score
 
@@ -57,8 +59,11 @@ class Options:
 
 def run(args: list[str]) -> int:
     """Prints the cells, the total and the leaderboard beside them."""
-    if args and is_gym_run(Path(args[0])):
+    target = target_of(Path(args[0])) if args else ""
+    if target.startswith(GYM):
         return run_hosted(args)
+    if target == MettagridTrainConfig.target:
+        return run_mettagrid(args)
     options = parse(Options, args, "evaluate")
     at_least("episodes", options.episodes, 2)
     at_least("seed", options.seed, 0)

@@ -11,10 +11,11 @@ from cavalcade.cli.waiting import waiting
 from cavalcade.config import GymTrainConfig, HostConfig
 from cavalcade.errors import at_least
 from cavalcade.runs.directory import open_run
-from cavalcade.runs.environments import HELDOUT_SEEDS, hosted_for
+from cavalcade.runs.environments import hosted_for
 from cavalcade.runs.policy import load_policy
 from cavalcade.runs.scoring import hosted_returns
 from cavalcade.statistics import half_interval
+from cavalcade.vector.hosted import HELDOUT_SEEDS
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from cavalcade.cli import play_mettagrid
 from cavalcade.cli.parse import parse
 from cavalcade.cli.waiting import COMPILING, waiting
 from cavalcade.envs.cage2 import Cage2
@@ -24,7 +25,10 @@ _COLOURS = {"exploit": "bold red", "scan": "yellow", "privileged": "bold red", "
 
 @dataclass(frozen=True)
 class Options:
-    """Shows a game: what Blue and Red do, what Blue sees, what Red really holds, and the reward so far."""
+    """Shows a game of CAGE-2: what Blue and Red do, what Blue sees, what Red really holds, and the reward so far.
+
+    `cavalcade play mettagrid` shows MettaGrid.
+    """
 
     blue: Literal["random", "sleep", "react", "human"] = "random"
     """Who defends: random, sleep, react (repairs what looks compromised), or human: you type the actions."""
@@ -46,6 +50,8 @@ class Options:
 
 def run(args: list[str]) -> int:
     """Plays one game."""
+    if args[:1] == ["mettagrid"]:
+        return play_mettagrid.run(args[1:])
     options = parse(Options, args, "play")
     at_least("horizon", options.horizon, 1)
     if options.delay < 0:

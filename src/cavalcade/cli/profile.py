@@ -5,15 +5,22 @@ import pstats
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import torch
 
 from cavalcade.bench import bounds, machine
 from cavalcade.cli.parse import check_folder, import_from_here
 from cavalcade.cli.targets import parse_target
 from cavalcade.cli.waiting import COMPILING, waiting
+from cavalcade.config_mettagrid import MettagridTrainConfig
 from cavalcade.errors import at_least
+from cavalcade.ppo.bptt.learner import BpttLearner
+from cavalcade.ppo.learner import Learner
 from cavalcade.ppo.make import make_learner
-from cavalcade.ppo.threads import choose_threads, use_threads
+from cavalcade.ppo.threads import choose_threads, choose_torch_threads, use_threads
 from cavalcade.runs.environments import environment_for
+from cavalcade.runs.mettagrid import learner_for
 
 _TOP = 12
 
@@ -34,6 +41,19 @@ class Options:
     """Write the raw profile to this file, for snakeviz or pstats."""
 
 
+def _learner(config: Any, threads: int) -> tuple[Learner | BpttLearner, int, list[str]]:
+    """The learner of a training, how many threads it uses, and what there is to say about it."""
+    if isinstance(config, MettagridTrainConfig):
+        threads = threads or choose_torch_threads()
+        use_threads(threads)
+        torch.set_num_threads(threads)
+        return learner_for(environment_for(config, threads), config), threads, []
+    threads = threads or choose_threads()
+    use_threads(threads)
+    learner, notes = make_learner(environment_for(config, threads), config.ppo, config.seeds)
+    return learner, threads, notes
+
+
 def run(args: list[str]) -> int:
     """Measures and prints."""
     import_from_here()
@@ -41,15 +61,14 @@ def run(args: list[str]) -> int:
     updates = at_least("updates", options.updates, 1)
     check_folder("cprofile", options.cprofile)
     with waiting(COMPILING):
-        threads = at_least("threads", options.threads, 0) or choose_threads()
-        use_threads(threads)
-        env = environment_for(options.config, threads)
-        learner, notes = make_learner(env, options.config.ppo, options.config.seeds)
+        learner, threads, notes = _learner(options.config, at_least("threads", options.threads, 0))
+        env = learner.env
         env.reset()
         for _ in range(3):
             learner.collect()
             metrics = learner.update(0.0)
     learner.timer.seconds.clear()
+    begun = learner.state.clock
     profile = cProfile.Profile()
     start = time.perf_counter()
     with waiting(f"training for {updates} updates"):
@@ -60,7 +79,7 @@ def run(args: list[str]) -> int:
         profile.disable()
     seconds = time.perf_counter() - start
     env.close()
-    steps = updates * env.spec.num_envs * options.config.ppo.update_steps
+    steps = (learner.state.clock - begun) * env.spec.num_envs
     print(machine.line(), *notes, sep="\n")
     rate = f"{steps:,} steps in {seconds:.2f} s, {steps / seconds:,.0f} steps/s"
     print(f"{learner.name} learner, {threads} threads: {rate}\n")

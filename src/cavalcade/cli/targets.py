@@ -4,7 +4,7 @@ import dataclasses
 from typing import Any
 
 from cavalcade.cli.parse import option, parse
-from cavalcade.config import CyborgTrainConfig, GymTrainConfig, TrainConfig, training_kind
+from cavalcade.config import AnyTrainConfig, CyborgTrainConfig, TrainConfig, training_kind
 from cavalcade.errors import ConfigError
 from cavalcade.plain import from_dict, merged
 from cavalcade.presets import hardware, recipe
@@ -17,7 +17,7 @@ def parse_target(common: type, args: list[str], verb: str) -> tuple[str, Any]:
     """
     target = args[0] if args and not args[0].startswith("-") else ""
     if not target and not {"-h", "--help"} & set(args):
-        raise ConfigError("no target; name one first: cage2, gym:NAME or cyborg")
+        raise ConfigError("no target; name one first: cage2, mettagrid, gym:NAME or cyborg")
     kind = training_kind(target or TrainConfig.target)
     rest = args[1:] if target else args
     plain: Any = {"cyborg": option(rest, "cyborg") or ""} if kind is CyborgTrainConfig else {}
@@ -41,5 +41,5 @@ def _with_settings(common: type, kind: type) -> type:
     return made
 
 
-def _default(common: type, config: TrainConfig | GymTrainConfig) -> Any:
+def _default(common: type, config: AnyTrainConfig) -> Any:
     return _with_settings(common, type(config))(config=config)

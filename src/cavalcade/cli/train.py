@@ -7,11 +7,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from cavalcade.cli import evaluate_hosted
+from cavalcade.cli import evaluate_hosted, evaluate_mettagrid
 from cavalcade.cli.parse import import_from_here, option, parse
 from cavalcade.cli.targets import parse_target
 from cavalcade.cli.waiting import COMPILING, waiting
 from cavalcade.config import AnyTrainConfig, GymTrainConfig, TrainConfig
+from cavalcade.config_mettagrid import MettagridTrainConfig
 from cavalcade.errors import at_least
 from cavalcade.presets import file_name
 from cavalcade.runs.directory import RunDirectory, open_run
@@ -25,12 +26,16 @@ _HELDOUT = 1000  # episodes
 
 @dataclass(frozen=True)
 class Options:
-    """Trains policies with PPO on cage2, gym:NAME or cyborg; `cavalcade train TARGET --help` has its settings."""
+    """Trains policies with PPO on cage2, mettagrid, gym:NAME or cyborg.
+
+    `cavalcade train TARGET --help` has its settings.
+    """
 
     recipe: str | None = None
     """Settings to start from: the name of a shipped recipe, or a YAML file."""
     hardware: str | None = None
-    """Sizes that suit a machine, on top of the recipe: tuned, as `cavalcade tune` found them for this target."""
+    """Sizes that suit a machine, on top of the recipe: tuned, as `cavalcade tune` found them for this target, or with
+    mettagrid laptop, workstation, ultra_fast or original."""
     run: Path | None = None
     """Folder of the run; runs/TARGET-TIME if not given."""
     threads: int = 0
@@ -86,7 +91,9 @@ def _train(directory: RunDirectory, config: AnyTrainConfig, *, quiet: bool, **op
     if not quiet:
         rate = outcome.steps / max(outcome.seconds, 1e-9)
         print(f"{outcome.steps:,} steps in {outcome.seconds:.1f} s: {rate:,.0f} steps/s")
-        if isinstance(config, GymTrainConfig):
+        if isinstance(config, MettagridTrainConfig):
+            evaluate_mettagrid.print_score(evaluate_mettagrid.Options(directory.path))
+        elif isinstance(config, GymTrainConfig):
             evaluate_hosted.print_score(config, evaluate_hosted.Options(directory.path))
         else:
             _print_heldout(directory, config)

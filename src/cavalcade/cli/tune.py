@@ -12,6 +12,8 @@ from cavalcade.bench import machine
 from cavalcade.bench.tune import Trial, count, preset, tune
 from cavalcade.cli.parse import check_seconds, import_from_here
 from cavalcade.cli.targets import parse_target
+from cavalcade.config_mettagrid import MettagridTrainConfig
+from cavalcade.errors import ConfigError
 from cavalcade.presets import tuned_file
 from cavalcade.runs.directory import write_whole
 
@@ -31,6 +33,8 @@ def run(args: list[str]) -> int:
     import_from_here()
     target, options = parse_target(Options, args, "tune")
     check_seconds(options.seconds)
+    if isinstance(options.config, MettagridTrainConfig):
+        raise ConfigError("MettaGrid is not tuned here; cavalcade bench mettagrid --parts ablation measures its knobs")
     console = Console(file=sys.stderr)
     print(f"{machine.line()}\n{target}: training steps/s, {options.seconds:g} s each", flush=True)
     columns: Any = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())

@@ -7,7 +7,9 @@ Two of them share state and results: `TorchLearner`, plain torch with everything
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
+from typing import Any
 
+import numba
 import numpy as np
 import torch
 from gymnasium.spaces import Box
@@ -89,6 +91,20 @@ class Learner(ABC):
     @abstractmethod
     def restore(self) -> None:
         """To be called after the state was loaded from outside."""
+
+    def set_threads(self, threads: int) -> None:
+        """CPU threads of learning."""
+        numba.set_num_threads(threads)
+
+    def network(self) -> dict[str, Any]:
+        """What a checkpoint says of the networks."""
+        s = self.spec
+        shape = {"inputs": s.inputs, "actions": s.actions, "hidden": s.hidden, "context": s.context}
+        return shape | {"head": self.head.kind, "sizes": self.head.sizes, "contexts": self.context.tolist()}
+
+    def forget_games(self) -> None:
+        """The games in progress are gone: new ones begin."""
+        self.state.forget_games()
 
     def tensors(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """What a checkpoint holds: the policies' weights by name, and everything else that learning changes."""

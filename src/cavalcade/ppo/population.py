@@ -91,16 +91,7 @@ class LearnerState:
 
     def load(self, saved: Mapping[str, Tensor]) -> None:
         """Takes over a saved state, in place; nothing changes if it does not fit."""
-        for name, mine in self.tensors().items():
-            if name not in saved:
-                raise StateError(f"the checkpoint lacks {name}; it was written by another version or is not whole")
-            if saved[name].shape != mine.shape or saved[name].dtype != mine.dtype:
-                raise StateError(
-                    f"{name} of the checkpoint is {saved[name].dtype} {tuple(saved[name].shape)}; "
-                    f"this run needs {mine.dtype} {tuple(mine.shape)}"
-                )
-        for name, mine in self.tensors().items():
-            mine.copy_(saved[name])
+        load_into(self.tensors(), saved)
 
     def forget_games(self) -> None:
         """The games in progress are gone: new ones begin."""
@@ -142,3 +133,18 @@ def merge_moments(count: Tensor, mean: Tensor, square: Tensor, n: np.ndarray, m:
     square += s_ + delta**2 * count.unsqueeze(-1) * ratio
     mean += delta * ratio
     count.copy_(total)
+
+
+def load_into(mine: Mapping[str, Tensor], saved: Mapping[str, Tensor]) -> None:
+    """Copies saved tensors into tensors of the same names; nothing changes if any does not fit."""
+    for name, tensor in mine.items():
+        if name not in saved:
+            raise StateError(f"the checkpoint lacks {name}; it was written by another version or is not whole")
+        if saved[name].shape != tensor.shape or saved[name].dtype != tensor.dtype:
+            raise StateError(
+                f"{name} of the checkpoint is {saved[name].dtype} {tuple(saved[name].shape)}; "
+                f"this run needs {tensor.dtype} {tuple(tensor.shape)}"
+            )
+    with torch.no_grad():
+        for name, tensor in mine.items():
+            tensor.copy_(saved[name])

@@ -3,17 +3,23 @@
 import os
 import re
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
 from cavalcade.errors import ConfigError
 
 _RECIPES = files("cavalcade.presets") / "recipes"
+_HARDWARE = files("cavalcade.presets") / "hardware"
 
 
 def recipe_names() -> list[str]:
     """The shipped recipes."""
-    return sorted(path.name.removesuffix(".yaml") for path in _RECIPES.iterdir() if path.name.endswith(".yaml"))
+    return _names(_RECIPES)
+
+
+def _names(folder: Traversable) -> list[str]:
+    return sorted(path.name.removesuffix(".yaml") for path in folder.iterdir() if path.name.endswith(".yaml"))
 
 
 def recipe(name: str) -> Any:
@@ -46,7 +52,11 @@ def file_name(text: str) -> str:
 def hardware(name: str, target: str) -> Any:
     """A hardware preset as plain data."""
     if name != "tuned":
-        raise ConfigError(f"hardware is {name!r}; it must be tuned")
+        shipped = _HARDWARE / f"{name}.yaml"
+        if target != "mettagrid" or not shipped.is_file():
+            others = f" or one of {', '.join(_names(_HARDWARE))}" if target == "mettagrid" else ""
+            raise ConfigError(f"hardware is {name!r}; it must be tuned{others}")
+        return _read(f"hardware {name}", shipped.read_text())
     path = tuned_file(target)
     if not path.is_file():
         raise ConfigError(f"hardware is tuned, but {target} was not tuned here; run: cavalcade tune {target}")

@@ -17,15 +17,16 @@ import torch
 import yaml
 
 from cavalcade import __version__
-from cavalcade.config import GYM, CyborgTrainConfig, GymTrainConfig, SearchConfig, TrainConfig, training_kind
+from cavalcade.config import CyborgTrainConfig, GymTrainConfig, SearchConfig, TrainConfig, training_kind
+from cavalcade.config_mettagrid import MettagridTrainConfig
 from cavalcade.errors import ConfigError, RunError
 from cavalcade.plain import as_dict, differences, from_dict
-from cavalcade.runs.checkpoint import Checkpoint, checkpoints, clear_aside, load_checkpoint
+from cavalcade.runs.checkpoint import STATE, Checkpoint, checkpoints, clear_aside, load_checkpoint
 
 CONFIG, META, METRICS, EPISODES, SEARCH, CHECKPOINTS, LOCK = (
     "config.yaml", "meta.json", "metrics.jsonl", "episodes.csv", "search.csv", "checkpoints", ".lock",
 )  # fmt: skip
-C = TypeVar("C", TrainConfig, CyborgTrainConfig, GymTrainConfig, SearchConfig)
+C = TypeVar("C", TrainConfig, CyborgTrainConfig, GymTrainConfig, MettagridTrainConfig, SearchConfig)
 
 
 class RunDirectory(Generic[C]):
@@ -86,12 +87,13 @@ class RunDirectory(Generic[C]):
     def checkpoint_for(self, config: C) -> Checkpoint | None:
         """The newest checkpoint, if there is one; refuses to go on with other settings than it was made with.
 
-        How checkpoints are kept may change.
+        How checkpoints are kept, and other intervals, may change.
         """
         checkpoint = self.latest()
         if checkpoint:
             before = from_dict(self.kind, checkpoint.info["config"])
-            before = replace(before, checkpoint_every=config.checkpoint_every, keep=config.keep)
+            free = getattr(config, "free_to_change", ("checkpoint_every", "keep"))
+            before = replace(before, **{name: getattr(config, name) for name in free})
             if changed := differences(before, config):
                 raise RunError(
                     f"{self.config_file} was changed after {checkpoint.path.name} was written: {'; '.join(changed)}; "
@@ -119,10 +121,25 @@ def open_search(path: Path) -> RunDirectory[SearchConfig]:
     return RunDirectory(path, SearchConfig)
 
 
-def is_gym_run(path: Path) -> bool:
-    """Whether a folder holds the run of a training on a Gymnasium environment."""
-    plain = read_yaml(path / CONFIG) if (path / CONFIG).exists() else None
-    return isinstance(plain, dict) and str(plain.get("target")).startswith(GYM)
+def target_of(path: Path) -> str:
+    """What a run, or the run of a checkpoint, was trained on; empty if there is no telling."""
+    for folder in (path, path.parent.parent):
+        if (folder / CONFIG).exists():
+            plain = read_yaml(folder / CONFIG)
+            return str(plain.get("target", "")) if isinstance(plain, dict) else ""
+    return ""
+
+
+def checkpoint_in(path: Path) -> Path:
+    """The newest checkpoint of a run, or the checkpoint given."""
+    if (path / CONFIG).exists():
+        found = checkpoints(path / CHECKPOINTS)
+        if not found:
+            raise RunError(f"{path} has no checkpoint yet")
+        return found[-1]
+    if not (path / STATE).exists():
+        raise RunError(f"{path} is neither a run (no {CONFIG}) nor a checkpoint (no {STATE})")
+    return path
 
 
 def _settings_of(path: Path, verb: str) -> dict[str, Any]:

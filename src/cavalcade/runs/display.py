@@ -25,6 +25,7 @@ class Progress:
     returns: dict[str, float] = field(default_factory=dict)  # mean of recent episodes, by kind
     losses: dict[str, float] = field(default_factory=dict)
     phases: dict[str, float] = field(default_factory=dict)  # share of time
+    machine: dict[str, str] = field(default_factory=dict)  # what else is known of the machine, in words
 
 
 class Display(Protocol):
@@ -36,6 +37,10 @@ class Display(Protocol):
 
     def show(self, progress: Progress) -> None:
         """Shows the state of the run."""
+        ...
+
+    def say(self, text: str) -> None:
+        """Something that happened once."""
         ...
 
     def close(self) -> None:
@@ -51,6 +56,9 @@ class QuietDisplay:
         return False
 
     def show(self, progress: Progress) -> None:
+        """Nothing."""
+
+    def say(self, text: str) -> None:
         """Nothing."""
 
     def close(self) -> None:
@@ -71,6 +79,10 @@ class PlainDisplay:
         """A line."""
         self._next = time.monotonic() + self._every
         print(line(progress), flush=True)
+
+    def say(self, text: str) -> None:
+        """A line."""
+        print(text, flush=True)
 
     def close(self) -> None:
         """Nothing is left to do."""
@@ -95,6 +107,10 @@ class LiveDisplay:
         self._next = time.monotonic() + self._every
         self._live.update(self._table(progress), refresh=True)
 
+    def say(self, text: str) -> None:
+        """A line above the table."""
+        self._live.console.print(text)
+
     def close(self) -> None:
         """Leaves the last picture standing."""
         self._live.stop()
@@ -112,7 +128,8 @@ class LiveDisplay:
         table.add_row("learning", "  ".join(f"{name} {value:.3g}" for name, value in p.losses.items()))
         table.add_row("time in", "  ".join(f"{name} {share:.0%}" for name, share in p.phases.items() if share >= 0.005))
         memory = self._process.memory_info().rss / 2**20
-        table.add_row("machine", f"CPU {self._process.cpu_percent():.0f} %  memory {memory:,.0f} MB")
+        more = "".join(f"  {name} {value}" for name, value in p.machine.items())
+        table.add_row("machine", f"CPU {self._process.cpu_percent():.0f} %  memory {memory:,.0f} MB{more}")
         return table
 
 

@@ -3,21 +3,23 @@
 from pathlib import Path
 
 from cavalcade.config import AnyTrainConfig, CyborgTrainConfig, GymTrainConfig
+from cavalcade.config_mettagrid import MettagridTrainConfig
 from cavalcade.envs.cage2 import Cage2
 from cavalcade.envs.cage2.cyborg import Cyborg
 from cavalcade.envs.cage2.record import revision_of
 from cavalcade.envs.contract import Environment
 from cavalcade.errors import ConfigError
+from cavalcade.runs.mettagrid import arenas
 from cavalcade.vector.hosted import Hosted
 from cavalcade.vector.source import gym_source
-
-HELDOUT_SEEDS = 2**31  # hosted environments are scored on seeds from here on, which no training can have
 
 
 def environment_for(config: AnyTrainConfig, threads: int) -> Environment:
     """The environments of all policies of a training."""
     if isinstance(config, GymTrainConfig):
         return hosted_for(config, config.ppo.num_envs, config.seed)
+    if isinstance(config, MettagridTrainConfig):
+        return arenas(config)
     if isinstance(config, CyborgTrainConfig):
         return cyborg_for(config)
     task = config.task

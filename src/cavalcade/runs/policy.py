@@ -2,11 +2,13 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cavalcade.config import AnyTrainConfig, Cage2Task, GymTrainConfig, training_kind
+from cavalcade.config import Cage2Task, GymTrainConfig, TrainConfig, training_kind
+from cavalcade.config_mettagrid import MettagridTrainConfig
 from cavalcade.errors import ConfigError, RunError
 from cavalcade.plain import from_dict
 from cavalcade.policy.heads import Choice, Head, head_from
@@ -14,8 +16,8 @@ from cavalcade.policy.mlp import MlpSpec
 from cavalcade.ppo.player import Player
 from cavalcade.ppo.population import scaling_from
 from cavalcade.ppo.torch_player import TorchPlayer
-from cavalcade.runs.checkpoint import STATE, checkpoints, load_checkpoint
-from cavalcade.runs.directory import CHECKPOINTS, CONFIG
+from cavalcade.runs.checkpoint import load_checkpoint
+from cavalcade.runs.directory import checkpoint_in
 
 
 @dataclass(frozen=True)
@@ -23,7 +25,7 @@ class SavedPolicy:
     """The policies of a run as they were at a checkpoint."""
 
     path: Path
-    config: AnyTrainConfig
+    config: TrainConfig | GymTrainConfig
     update: int
     head: Head
     spec: MlpSpec
@@ -58,19 +60,15 @@ class SavedPolicy:
 
 def load_policy(path: str | Path) -> SavedPolicy:
     """The policies in a run's newest checkpoint, or in the checkpoint given."""
-    path = Path(path)
-    if (path / CONFIG).exists():
-        found = checkpoints(path / CHECKPOINTS)
-        if not found:
-            raise RunError(f"{path} has no checkpoint yet")
-        path = found[-1]
-    elif not (path / STATE).exists():
-        raise RunError(f"{path} is neither a run (no {CONFIG}) nor a checkpoint (no {STATE})")
+    path = checkpoint_in(Path(path))
     checkpoint = load_checkpoint(path)
     if "slots" in checkpoint.info:
         raise RunError(f"{path} is of a search; its policies see an order, their scores are in its search.csv")
     plain, network = checkpoint.info["config"], checkpoint.info["network"]
-    config: AnyTrainConfig = from_dict(training_kind(plain["target"]), plain)
+    if plain["target"] == MettagridTrainConfig.target:
+        raise RunError(f"{path} was trained on MettaGrid; it can be scored, replayed and played, nothing else")
+    kind: Any = training_kind(plain["target"])
+    config: TrainConfig | GymTrainConfig = from_dict(kind, plain)
     head = head_from(network.get("head", Choice.kind), network.get("sizes", [network["actions"]]))
     spec = MlpSpec(network["inputs"], network["actions"], tuple(network["hidden"]), network["context"], head.deviations)
     first = next(iter(checkpoint.policy.values()))

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from cavalcade.config import AnyTrainConfig
 from cavalcade.plain import as_dict
-from cavalcade.ppo.learner import Learner
 from cavalcade.ppo.rollout import Ended
+from cavalcade.ppo.trainer import Trainee
 from cavalcade.runs.checkpoint import Checkpoint, save_checkpoint
 from cavalcade.runs.directory import EPISODES, METRICS, RunDirectory
 from cavalcade.runs.display import Display, Progress
@@ -31,7 +31,7 @@ class TrainingRecorder:
         self,
         run: RunDirectory,
         config: AnyTrainConfig,
-        learner: Learner,
+        learner: Trainee,
         display: Display,
         writers: list[Writer],
         checkpoint: Checkpoint | None,
@@ -47,12 +47,13 @@ class TrainingRecorder:
         self._seconds_before = float(info.get("seconds", 0.0))
         self._start = time.monotonic()
         self._first_update = learner.state.updates
+        self._shown = (self._start, learner.state.clock)
         self._saved = self._first_update if checkpoint else -1
         self._labels = learner.env.label_names
         self._recent: deque[Ended] = deque(maxlen=_RECENT)
         self._progress = Progress(updates=config.updates)
 
-    def record(self, learner: Learner, episodes: Ended, metrics: dict[str, NDArray]) -> None:
+    def record(self, learner: Trainee, episodes: Ended, metrics: dict[str, NDArray]) -> None:
         """Logs an update, shows it, and writes a checkpoint if one is due."""
         update = learner.state.updates
         self._episodes_done += len(episodes.total)
@@ -67,17 +68,14 @@ class TrainingRecorder:
         self._show(learner, episodes, metrics)
         learner.timer.lap("log")
 
-    def checkpoint(self, learner: Learner) -> Path | None:
+    def checkpoint(self, learner: Trainee) -> Path | None:
         """Writes a checkpoint of this moment, logs included, unless there is one."""
         update = learner.state.updates
         if update == self._saved:
             return None
-        spec = learner.spec
-        network = {"inputs": spec.inputs, "actions": spec.actions, "hidden": spec.hidden, "context": spec.context}
-        network |= {"head": learner.head.kind, "sizes": learner.head.sizes}
         info = {
             "config": as_dict(self._config),
-            "network": network | {"contexts": learner.context.tolist()},
+            "network": learner.network(),
             "update": update,
             "steps": learner.state.clock * learner.env.spec.num_envs,
             "episodes": self._episodes_done,
@@ -122,7 +120,7 @@ class TrainingRecorder:
         row = f"{update},%d,%d,%s,%.7g,%d" + ",%.7g" * ended.figures.shape[1]
         self._episodes.write([row % values for values in zip(*columns, strict=True)])
 
-    def _log_metrics(self, learner: Learner, ended: Ended, metrics: dict[str, NDArray]) -> None:
+    def _log_metrics(self, learner: Trainee, ended: Ended, metrics: dict[str, NDArray]) -> None:
         seconds, steps = self._seconds(), learner.state.clock * learner.env.spec.num_envs
         head = f'"update": {learner.state.updates}, "steps": {steps}, "episodes": {self._episodes_done}'
         lists = [("return", _means(ended, learner.policies))]
@@ -138,16 +136,17 @@ class TrainingRecorder:
             for writer in self._writers:
                 writer.scalars(steps, flat)
 
-    def _show(self, learner: Learner, ended: Ended, metrics: dict[str, NDArray]) -> None:
+    def _show(self, learner: Trainee, ended: Ended, metrics: dict[str, NDArray]) -> None:
         self._recent.append(ended)
         if not self._display.due(learner.state.updates == self._config.updates):
             return
-        p, here = self._progress, time.monotonic() - self._start
+        p, now = self._progress, time.monotonic()
         p.update, p.episodes = learner.state.updates, self._episodes_done
-        made = p.update - self._first_update
-        per_update = learner.env.spec.num_envs * self._config.ppo.update_steps
-        p.steps = learner.state.clock * learner.env.spec.num_envs
-        p.steps_per_second = made * per_update / here
+        made, here = p.update - self._first_update, now - self._start
+        n, (then, clock) = learner.env.spec.num_envs, self._shown
+        p.steps = learner.state.clock * n
+        p.steps_per_second = (learner.state.clock - clock) * n / max(now - then, 1e-9)  # since it was last shown
+        self._shown = (now, learner.state.clock)
         p.episodes_per_second = p.steps_per_second * self._episodes_done / max(p.steps, 1)
         p.seconds_left = here / made * (p.updates - p.update)
         label, total = (np.concatenate([getattr(part, name) for part in self._recent]) for name in ("label", "total"))

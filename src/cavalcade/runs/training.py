@@ -8,7 +8,8 @@ from typing import Any, Protocol
 
 import torch
 
-from cavalcade.config import AnyTrainConfig
+from cavalcade.config import AnyTrainConfig, GymTrainConfig, TrainConfig
+from cavalcade.config_mettagrid import MettagridTrainConfig
 from cavalcade.errors import WorkerError
 from cavalcade.jit import all_threads
 from cavalcade.plain import as_dict
@@ -17,10 +18,12 @@ from cavalcade.ppo.make import make_learner
 from cavalcade.ppo.precompile import StandIn, compiled_learner
 from cavalcade.ppo.threads import choose_threads, choose_torch_threads, use_threads
 from cavalcade.ppo.torch_learner import TorchLearner
-from cavalcade.ppo.trainer import train
+from cavalcade.ppo.trainer import Trainee, train
 from cavalcade.runs.directory import RunDirectory, provenance
 from cavalcade.runs.display import make_display
 from cavalcade.runs.environments import environment_for
+from cavalcade.runs.intervals import MettagridRecorder
+from cavalcade.runs.mettagrid import learner_for
 from cavalcade.runs.recorder import TrainingRecorder
 from cavalcade.runs.writers import make_writer
 
@@ -51,6 +54,24 @@ class Training:
         self.run, self.config, self.quiet = run, config, quiet
         checkpoint = run.checkpoint_for(config) if resume else None
         known = threads or (run.threads() if resume else 0)
+        self.learner: Trainee
+        if isinstance(config, MettagridTrainConfig):
+            threads = self._prepare_bptt(config, known)
+        else:
+            threads = self._prepare_population(config, known)
+        self.env.reset()
+        if checkpoint:
+            self.learner.load_tensors(checkpoint.policy, checkpoint.learner)
+            self.env.load_state(checkpoint.environment)
+            if not self.env.continues:
+                self.learner.forget_games()
+        self._checkpoint = checkpoint
+        self._writers = [make_writer(name, run.path, as_dict(config)) for name in writers]
+        if not resume:
+            run.begin(config, provenance() | {"threads": threads, "learner": self.learner.name})
+
+    def _prepare_population(self, config: TrainConfig | GymTrainConfig, known: int) -> int:
+        """Environment and learner of policies without memory; returns how many threads they use."""
         trial = environment_for(config, all_threads())
         if trial.continues:
             compiled_learner(trial, config.ppo, config.seeds)
@@ -62,23 +83,26 @@ class Training:
         self.learner, self.notes = make_learner(self.env, config.ppo, config.seeds)
         if isinstance(self.learner, TorchLearner):
             torch.set_num_threads(known or choose_torch_threads())
-        self.env.reset()
-        if checkpoint:
-            self.learner.load_tensors(checkpoint.policy, checkpoint.learner)
-            self.env.load_state(checkpoint.environment)
-            if not self.env.continues:
-                self.learner.state.forget_games()
-        self._checkpoint = checkpoint
-        self._writers = [make_writer(name, run.path, as_dict(config)) for name in writers]
-        if not resume:
-            run.begin(config, provenance() | {"threads": threads, "learner": self.learner.name})
+        return threads
+
+    def _prepare_bptt(self, config: MettagridTrainConfig, known: int) -> int:
+        """Arenas and learner of a policy with memory; returns how many threads learning uses."""
+        threads = known or choose_torch_threads()
+        use_threads(threads)
+        torch.set_num_threads(threads)
+        self.env, self.notes = environment_for(config, threads), []
+        try:
+            self.learner = learner_for(self.env, config)
+        except BaseException:
+            self.env.close()
+            raise
+        return threads
 
     def train(self) -> Outcome:
         """Trains until the budget is spent or a signal comes; either way a checkpoint of that moment is left."""
         before, timer = self.learner.state.clock, self.learner.timer
-        recorder = TrainingRecorder(
-            self.run, self.config, self.learner, make_display(self.quiet), self._writers, self._checkpoint
-        )
+        kind: Any = MettagridRecorder if isinstance(self.config, MettagridTrainConfig) else TrainingRecorder
+        recorder = kind(self.run, self.config, self.learner, make_display(self.quiet), self._writers, self._checkpoint)
         with stop_on_signal(recorder) as received:
             try:
                 timer.skip()

@@ -16,6 +16,7 @@ from cavalcade.vector.source import Source
 from cavalcade.vector.worker import RESET, STEP
 
 _IDENTITY = ("seed", "index", "episodes")  # what an episode's randomness comes from
+HELDOUT_SEEDS = 2**31  # hosted environments are scored on seeds from here on, which no training can have
 BROKEN = "broken"  # label of episodes that ended because their worker failed
 
 

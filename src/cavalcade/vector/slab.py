@@ -38,6 +38,7 @@ class Slab(NamedTuple):
     finished: np.ndarray  # (W, C) int64
     command: np.ndarray  # (W, C) uint8
     asleep: np.ndarray  # (W + 1,) bool: who has to be woken, the parent last
+    busy: np.ndarray  # (W,) float64: seconds that a worker has worked
 
 
 def layout(num_envs: int, shapes: Shapes, workers: int, chunks: int) -> tuple[list[Place], int]:
@@ -62,6 +63,7 @@ def layout(num_envs: int, shapes: Shapes, workers: int, chunks: int) -> tuple[li
         "finished": ((workers, chunks), "int64"),
         "command": ((workers, chunks), "uint8"),
         "asleep": ((workers + 1,), "bool"),
+        "busy": ((workers,), "float64"),
     }
     places, at = [], 0
     for name in Slab._fields:

@@ -87,7 +87,7 @@ def serve_shared(fields, rows, task):
     """Looks for work in shared memory; after some time without any it sleeps until it is woken."""
     w, go, done = task["worker"], task["go"], task["done"]
     asked, finished, command = (fields[name][w].data for name in ("asked", "finished", "command"))
-    asleep, spin, clock = fields["asleep"], task["spin"], time.perf_counter
+    asleep, busy, spin, clock = fields["asleep"], fields["busy"], task["spin"], time.perf_counter
     bell = select.poll()
     bell.register(go, select.POLLIN)
     fields["ready"][w] = True
@@ -107,7 +107,8 @@ def serve_shared(fields, rows, task):
             continue
         fence()
         forget()
-        patience = spin if clock() - idle_since < 2 * spin else 0  # no use to stay awake if work is long in coming
+        begun = clock()
+        patience = spin if begun - idle_since < 2 * spin else 0  # no use to stay awake if work is long in coming
         for k, part in enumerate(rows):
             if asked[k] != finished[k]:
                 if command[k] == CLOSE:
@@ -120,6 +121,7 @@ def serve_shared(fields, rows, task):
                 if asleep[-1]:
                     os.write(done, ONE)
         idle_since = clock()
+        busy[w] += idle_since - begun
 
 
 def serve_pipe(fields, rows, task):

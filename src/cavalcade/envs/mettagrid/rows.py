@@ -13,6 +13,12 @@ import numpy as np
 from cavalcade.envs.mettagrid.tasks import load_task
 
 
+def episode_seeds(seed: int, index: int, episode: int) -> tuple[int, int]:
+    """Seeds of the map and of the simulator, of an episode of an arena; `index` is that of its first agent."""
+    map_seed, own = (int(word >> 1) for word in np.random.SeedSequence([seed, index, episode]).generate_state(2))
+    return map_seed, own
+
+
 def make_rows(fields: dict[str, np.ndarray], start: int, stop: int, options: dict[str, Any]) -> "MettagridRows":
     """What a worker asks for."""
     return MettagridRows(fields, start, stop, **options)
@@ -81,8 +87,7 @@ class MettagridRows:
         f, game = self._fields, self._game
         f["episodes"][rows] += 1
         first = rows.start
-        identity = [int(f[name][first]) for name in ("seed", "index", "episodes")]
-        map_seed, seed = (int(word >> 1) for word in np.random.SeedSequence(identity).generate_state(2))
+        map_seed, seed = episode_seeds(*(int(f[name][first]) for name in ("seed", "index", "episodes")))
         builder = game.map_builder.model_copy()
         builder.seed = map_seed
         grid = builder.create().build_for_num_agents(game.num_agents).grid.tolist()

@@ -1,0 +1,82 @@
+"""A policy with memory: an encoder of tokens, an LSTM or GRU or nothing, an actor and a critic.
+
+Time comes first: (h, b, …) are h steps of b agents. A state is a tuple of tensors (L, b, H), empty without a core. It
+is forgotten where an episode begins; in between, torch's own recurrent kernels run over whole stretches of time.
+"""
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from cavalcade.policy.encoders import ENCODERS
+from cavalcade.policy.tokens import TokenLayout
+
+State = tuple[Tensor, ...]
+Core = Literal["none", "lstm", "gru"]
+_CORES = {"lstm": nn.LSTM, "gru": nn.GRU}
+
+
+class Output(NamedTuple):
+    """What a policy says."""
+
+    logits: Tensor  # (h, b, A)
+    values: Tensor  # (h, b)
+    features: Tensor  # (h, b, H): what actor and critic saw
+
+
+class TokenPolicy(nn.Module):
+    """Acts on tokens, with memory or without."""
+
+    def __init__(
+        self, layout: TokenLayout, actions: int, *, encoder: str = "bag", core: Core = "lstm", width: int = 128
+    ):
+        super().__init__()
+        self.layout, self.actions, self.width = layout, actions, width
+        self.encoder = ENCODERS[encoder](layout, width)
+        self.core = _CORES[core](width, width) if core in _CORES else None
+        self.actor = nn.Linear(width, actions)
+        self.critic = nn.Linear(width, 1)
+        self._states = {"none": 0, "gru": 1, "lstm": 2}[core]
+        for name, parameter in self.named_parameters():
+            if parameter.dim() == 2 and "embedding" not in name and "table" not in name:
+                gain = 0.01 if name.startswith("actor") else 1.0 if name.startswith(("critic", "core")) else 2**0.5
+                nn.init.orthogonal_(parameter, gain)
+            elif name.endswith("bias") or "bias_" in name:
+                nn.init.zeros_(parameter)
+
+    def initial_state(self, agents: int) -> State:
+        """The state at the beginning of an episode."""
+        device = self.actor.weight.device
+        return tuple(torch.zeros(1, agents, self.width, device=device) for _ in range(self._states))
+
+    def forward(self, tokens: Tensor, state: State, begins: NDArray[np.bool_]) -> tuple[Output, State]:
+        """Outputs for tokens (h, b, K, 3) from a state on; begins: (h, b), where an episode begins, on the host."""
+        x = self.encoder(tokens)
+        if self.core is not None:
+            x, state = self._remember(x, state, begins)
+        x = x.float()
+        return Output(self.actor(x), self.critic(x).squeeze(-1), x), state
+
+    def _remember(self, x: Tensor, state: State, begins: NDArray[np.bool_]) -> tuple[Tensor, State]:
+        """The core over stretches between beginnings: cut where any episode begins."""
+        assert self.core is not None
+        cuts = [int(t) for t in np.flatnonzero(begins.any(1))]
+        parts = []
+        for start, stop in stretches(cuts, len(x)):
+            if start in cuts:
+                keep = torch.from_numpy(~begins[start]).to(x.device, non_blocking=True).unsqueeze(-1)
+                state = tuple(s * keep for s in state)
+            seen, after = self.core(x[start:stop], state if self._states == 2 else state[0])
+            state = after if self._states == 2 else (after,)
+            parts.append(seen)
+        return parts[0] if len(parts) == 1 else torch.cat(parts), state
+
+
+def stretches(cuts: Sequence[int], length: int) -> list[tuple[int, int]]:
+    """Pieces of 0 … length − 1 that begin at cuts."""
+    starts = [0, *(t for t in cuts if t)]
+    return list(zip(starts, [*starts[1:], length], strict=True))

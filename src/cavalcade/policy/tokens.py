@@ -1,0 +1,207 @@
+"""Observations as lists of tokens: what a token means to a network, and the sums of embeddings that begin one.
+
+A token is three bytes: a place, a feature, a value. Place is row << 4 | column within the window around the agent, 254
+for what has no place; 255 ends the list. A (place, feature) has a row of an embedding table of its own, or several
+where its value is a category: kinds of objects everywhere, small numbers in the agent's own cell and without a place.
+Other values weigh their row.
+
+Tables are plain arrays indexed by bytes, so that a kernel can turn tokens into rows without a branch on their meaning.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numba
+import numpy as np
+import torch
+import torch.nn.functional as F  # noqa: N812 — its usual name
+from numpy.typing import NDArray
+from torch import Tensor
+
+from cavalcade.errors import ConfigError
+from cavalcade.jit import kernel, routine
+
+NOWHERE, END = 254, 255
+_LEVELS = 16  # categories of a small number
+_LINEAR = ("episode_completion_pct", "agent_id")  # values that are no small numbers
+_TAG = "tag"
+
+
+@dataclass(frozen=True)
+class TokenLayout:
+    """What tokens of a task mean."""
+
+    height: int  # of the window
+    width: int
+    features: tuple[str, ...]  # names, by id
+    scales: tuple[float, ...]  # what values are divided by
+    tags: int  # kinds of objects
+    tokens: int  # K, kept of an observation
+
+    def __post_init__(self):
+        if not self.tokens >= 1:
+            raise ConfigError(f"max_tokens is {self.tokens}; it must be at least 1")
+        if max(self.height, self.width) > 15 or len(self.features) > 255:
+            raise ConfigError(
+                f"a window of {self.height} × {self.width} and {len(self.features)} features do not fit into bytes"
+            )
+
+    @cached_property
+    def tables(self) -> "Tables":
+        """Rows and weights by bytes."""
+        base = np.full((256, 256), -1, np.int32)
+        levels = np.ones((256, 256), np.int32)
+        places = [row << 4 | column for row in range(self.height) for column in range(self.width)]
+        near = {(self.height // 2) << 4 | self.width // 2, NOWHERE}
+        count = 0
+        for place in (*places, NOWHERE):
+            for feature, name in enumerate(self.features):
+                small = place in near and name not in _LINEAR
+                n = max(self.tags, 1) if name == _TAG else _LEVELS if small else 1
+                base[place, feature], levels[place, feature] = count, n
+                count += n
+        weight = np.ones((256, 256), np.float32)
+        value = np.arange(256)
+        for feature, (name, scale) in enumerate(zip(self.features, self.scales, strict=True)):
+            weight[feature] = value / scale if name in _LINEAR else np.log2(1 + value) / 8
+        return Tables(base, levels, weight, count)
+
+    @property
+    def channels(self) -> int:
+        """Channels of a picture of the window: one per feature and one per kind of object."""
+        return len(self.features) + self.tags
+
+
+@dataclass(frozen=True)
+class Tables:
+    """The meaning of bytes."""
+
+    base: NDArray[np.int32]  # (place, feature): first row, −1 for what means nothing
+    levels: NDArray[np.int32]  # (place, feature): rows, one for each value; 1 if the value weighs the row
+    weight: NDArray[np.float32]  # (feature, value)
+    rows: int  # R
+
+
+@kernel
+def bag_rows(tokens, base, levels, weight, rows, weights, offsets):
+    """Rows and weights of all tokens of (h, b, K, 3), one list after another in that order; returns how many."""
+    count = 0
+    b = tokens.shape[1]
+    for t in range(tokens.shape[0]):
+        for i in range(b):
+            offsets[t * b + i] = count
+            for k in range(tokens.shape[2]):
+                place = tokens[t, i, k, 0]
+                if place == END:
+                    break
+                feature, value = tokens[t, i, k, 1], np.int32(tokens[t, i, k, 2])
+                first, n = base[place, feature], levels[place, feature]
+                if first < 0:
+                    continue
+                rows[count] = first + (min(value, n - 1) if n > 1 else 0)
+                weights[count] = np.float32(1) if n > 1 else weight[feature, value]
+                count += 1
+    offsets[tokens.shape[0] * b] = count
+    return count
+
+
+_COLUMNS = 16  # a cache line: what a thread takes of every row
+
+
+@kernel(parallel=True, numerics=True)
+def bag_gradient(rows, weights, offsets, upstream, gradient):
+    """Adds the gradient of the sums, (B, H), to that of the table, (R, H); threads share columns, never a cell."""
+    parts = -(-upstream.shape[1] // _COLUMNS)
+    for part in numba.prange(parts):
+        _bag_columns(rows, weights, offsets, upstream, gradient, part * _COLUMNS)
+
+
+@routine
+def _bag_columns(rows, weights, offsets, upstream, gradient, start):
+    stop = min(start + _COLUMNS, upstream.shape[1])
+    for i in range(upstream.shape[0]):
+        above = upstream[i, start:stop]
+        for k in range(offsets[i], offsets[i + 1]):
+            mine = gradient[rows[k], start:stop]
+            w = weights[k]
+            for c in range(stop - start):
+                mine[c] += w * above[c]
+
+
+def _sums(table: Tensor, rows: Tensor, weights: Tensor, offsets: Tensor) -> Tensor:
+    return F.embedding_bag(rows, table, offsets, mode="sum", per_sample_weights=weights, include_last_offset=True)
+
+
+class _Bag(torch.autograd.Function):
+    """Weighted sums of table rows on the CPU; torch's own gradient sorts all rows first, this takes a sixth."""
+
+    @staticmethod
+    def forward(ctx, table: Tensor, rows: Tensor, weights: Tensor, offsets: Tensor) -> Tensor:  # pyright: ignore
+        ctx.save_for_backward(rows, weights, offsets)
+        ctx.shape = table.shape
+        return _sums(table, rows, weights, offsets)
+
+    @staticmethod
+    def backward(ctx, upstream: Tensor):  # pyright: ignore
+        rows, weights, offsets = (x.numpy() for x in ctx.saved_tensors)
+        gradient = torch.zeros(ctx.shape)
+        bag_gradient(rows, weights, offsets, upstream.float().contiguous().numpy(), gradient.numpy())
+        return gradient, None, None, None
+
+
+class TokenBag(torch.nn.Module):
+    """The sum of the embeddings of all tokens, (h, b, K, 3) → (h, b, H)."""
+
+    def __init__(self, layout: TokenLayout, width: int):
+        super().__init__()
+        self.layout = layout
+        self.table = torch.nn.Parameter(torch.randn(layout.tables.rows, width) * 0.1)
+        self.bias = torch.nn.Parameter(torch.zeros(width))
+        self._plain = PlainRows(layout)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Compiled on the CPU, plain elsewhere."""
+        if tokens.is_cuda:
+            rows, weights = self._plain(tokens)
+            padded = torch.cat([self.table, torch.zeros_like(self.table[:1])])
+            sums = F.embedding_bag(
+                rows.flatten(0, 1),
+                padded,
+                mode="sum",
+                per_sample_weights=weights.flatten(0, 1),
+                padding_idx=len(padded) - 1,
+            )
+            return sums.view(*tokens.shape[:2], -1) + self.bias
+        h, b, k, _ = tokens.shape
+        rows, weights = torch.empty(h * b * k, dtype=torch.int32), torch.empty(h * b * k)
+        offsets = torch.empty(h * b + 1, dtype=torch.int32)
+        t = self.layout.tables
+        count = bag_rows(tokens.numpy(), t.base, t.levels, t.weight, rows.numpy(), weights.numpy(), offsets.numpy())
+        given = (self.table, rows[:count], weights[:count], offsets)
+        sums: Tensor = _Bag.apply(*given) if torch.is_grad_enabled() else _sums(*given)  # pyright: ignore
+        return sums.view(h, b, -1) + self.bias
+
+
+class PlainRows(torch.nn.Module):
+    """Rows and weights of tokens in plain torch, (…, K, 3) → (…, K) each; what means nothing has row R, weight 0."""
+
+    base: Tensor
+    levels: Tensor
+    weight: Tensor
+
+    def __init__(self, layout: TokenLayout):
+        super().__init__()
+        t = layout.tables
+        self.rows = t.rows
+        for name in ("base", "levels", "weight"):
+            self.register_buffer(name, torch.from_numpy(getattr(t, name)).flatten(), persistent=False)
+
+    def forward(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        """By looking bytes up."""
+        place, feature, value = tokens.int().unbind(-1)
+        at = place * 256 + feature
+        first, n = self.base[at], self.levels[at]
+        level = torch.where(n > 1, torch.minimum(value, n - 1), 0)
+        known = (place != END) & (first >= 0)
+        weight = torch.where(n > 1, 1.0, self.weight[feature * 256 + value])
+        return torch.where(known, first + level, self.rows), torch.where(known, weight, 0.0)

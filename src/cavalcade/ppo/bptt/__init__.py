@@ -1,0 +1,1 @@
+"""PPO for policies with memory: experience in segments, gradients back through time."""

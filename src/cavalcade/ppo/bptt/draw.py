@@ -1,0 +1,33 @@
+"""Actions drawn on the CPU: probabilities, draw and booking of a row in one pass."""
+
+import math
+
+import numpy as np
+
+from cavalcade.jit import kernel
+from cavalcade.ppo.fused.act import draw_target
+
+
+@kernel
+def draw_actions(logits, mask, keys, clock, start, actions, log_probs):
+    """Draws from softmax over allowed actions: logits, mask (n, A); actions, log_probs (n,) are written.
+
+    Row i is environment start + i; a forbidden action has no probability.
+    """
+    for i in range(logits.shape[0]):
+        most = -math.inf
+        for a in range(logits.shape[1]):
+            if mask[i, a]:
+                most = max(most, logits[i, a])
+        total = 0.0
+        for a in range(logits.shape[1]):
+            if mask[i, a]:
+                total += math.exp(np.float64(logits[i, a]) - most)
+        target = draw_target(keys, start + i, clock, 0) * total
+        chosen, reached = -1, 0.0
+        for a in range(logits.shape[1]):
+            if mask[i, a] and (chosen < 0 or reached <= target):
+                chosen = a
+                reached += math.exp(np.float64(logits[i, a]) - most)
+        actions[i] = chosen
+        log_probs[i] = logits[i, chosen] - most - math.log(total)

@@ -1,0 +1,110 @@
+"""Experience in segments: h steps of one agent each, with the state of memory they began from.
+
+Segment s·N + i holds steps s·h … s·h + h − 1 of agent i, and is contiguous: a minibatch is a choice of segments.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from cavalcade.policy.recurrent import State
+
+
+class Segments(NamedTuple):
+    """A minibatch: b segments of h steps, time first."""
+
+    tokens: Tensor  # (h, b, K, 3) uint8
+    mask: Tensor  # (h, b, A) bool
+    action: Tensor  # (h, b)
+    log_prob: Tensor  # when collected
+    value: Tensor  # when collected
+    advantage: Tensor
+    returns: Tensor
+    state: State  # at the start, (L, b, H) each
+    begins: NDArray[np.bool_]  # (h, b): where an episode begins, on the host
+    index: Tensor  # (b,): which segments
+
+
+@dataclass
+class Booked:
+    """What collecting books of results: on the host, in the shapes of `collect` with one policy."""
+
+    reward: Tensor  # (1, T, N)
+    ended: Tensor
+    bootstrap: Tensor
+    last_value: Tensor  # (1, N)
+
+
+class Experience:
+    """Buffers for T = S·h steps of N agents."""
+
+    def __init__(
+        self,
+        agents: int,
+        steps: int,
+        horizon: int,
+        tokens: int,
+        actions: int,
+        state: State,
+        device: torch.device,
+        *,
+        offload: bool = False,
+    ):
+        self.agents, self.steps, self.horizon, self.device = agents, steps, horizon, device
+        self.segments = steps // horizon * agents
+        home = torch.device("cpu") if offload else device
+
+        def zeros(*more: int, of: torch.dtype = torch.float32) -> Tensor:
+            made = torch.zeros(self.segments, horizon, *more, dtype=of, device=home)
+            return made.pin_memory() if offload and device.type == "cuda" else made
+
+        self.tokens = zeros(tokens, 3, of=torch.uint8)
+        self.mask = zeros(actions, of=torch.bool)
+        self.action = zeros(of=torch.int32)
+        self.log_prob, self.value, self.advantage, self.returns = zeros(), zeros(), zeros(), zeros()
+        self.state = tuple(torch.zeros(len(s), self.segments, s.shape[-1], device=home) for s in state)
+        self.scale = 1.0  # what rewards are multiplied by
+        shape = (1, steps, agents)
+        self.begins = np.zeros((self.segments, horizon), np.bool_)
+        self.booked = Booked(
+            torch.zeros(shape), torch.zeros(shape, dtype=torch.bool), torch.zeros(shape), torch.zeros(1, agents)
+        )
+
+    def rows(self, t: int, group: slice) -> tuple[slice, int]:
+        """The segments of some agents at step t, and the step within them."""
+        first = t // self.horizon * self.agents
+        return slice(first + group.start, first + group.stop), t % self.horizon
+
+    def by_time(self, x: Tensor) -> Tensor:
+        """A field as (1, T, N)."""
+        return x.view(-1, self.agents, self.horizon).transpose(1, 2).reshape(1, self.steps, self.agents).contiguous()
+
+    def by_segment(self, x: Tensor) -> Tensor:
+        """(1, T, N) as a field."""
+        return x.view(-1, self.horizon, self.agents).transpose(1, 2).reshape(self.segments, self.horizon).contiguous()
+
+    def take(self, index: Tensor) -> Segments:
+        """Segments by number, on the device of the network."""
+        here = index.to(self.tokens.device)
+
+        def pick(x: Tensor) -> Tensor:
+            return x.index_select(0, here).to(self.device, non_blocking=True).transpose(0, 1)
+
+        state = tuple(s.index_select(1, here).to(self.device, non_blocking=True) for s in self.state)
+        tokens, mask, action, *rest = map(pick, self._fields)
+        log_prob, value, advantage, returns = rest
+        begins = self.begins[index.cpu().numpy()].T
+        return Segments(tokens, mask, action, log_prob, value, advantage, returns, state, begins, index)
+
+    @property
+    def _fields(self) -> tuple[Tensor, ...]:
+        return (self.tokens, self.mask, self.action, self.log_prob, self.value, self.advantage, self.returns)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of all buffers."""
+        return sum(x.numel() * x.element_size() for x in (*self._fields, *self.state))

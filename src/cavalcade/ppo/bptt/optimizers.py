@@ -1,0 +1,84 @@
+"""Optimisers by name, saved and loaded as plain tensors."""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from cavalcade.config_mettagrid import BpttConfig
+from cavalcade.errors import StateError
+
+_EPSILON = 1e-5
+
+
+class Optimizers:
+    """One optimiser, or two that share the parameters: Muon for matrices of hidden layers, AdamW for the rest."""
+
+    def __init__(self, model: nn.Module, config: BpttConfig):
+        named = dict(model.named_parameters())
+        hidden = [n for n, p in named.items() if config.optimizer == "muon" and p.dim() == 2 and _is_hidden(n)]
+        rest = [n for n in named if n not in hidden]
+        self._names = [rest, hidden] if hidden else [rest]
+        parameters = [named[name] for name in rest]
+        options = {"lr": config.learning_rate, "eps": _EPSILON, "fused": True}
+        if config.optimizer == "adam":
+            self._all: list[torch.optim.Optimizer] = [torch.optim.Adam(parameters, **options)]
+        else:
+            self._all = [torch.optim.AdamW(parameters, weight_decay=config.weight_decay, **options)]
+        if hidden:
+            matrices = [named[name] for name in hidden]
+            self._all.append(
+                torch.optim.Muon(
+                    matrices,
+                    lr=config.learning_rate,
+                    weight_decay=config.weight_decay,
+                    adjust_lr_fn="match_rms_adamw",  # so that one learning rate suits both
+                )
+            )
+
+    def step(self, rate: float, scaler: "torch.amp.GradScaler | None" = None) -> None:  # pyright: ignore
+        """One step at a learning rate."""
+        for one in self._all:
+            for group in one.param_groups:
+                group["lr"] = rate
+            if scaler is None:
+                one.step()
+            else:
+                scaler.step(one)
+
+    def unscale(self, scaler: "torch.amp.GradScaler") -> None:  # pyright: ignore
+        """Gradients as they are."""
+        for one in self._all:
+            scaler.unscale_(one)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What the optimisers remember, by the names of parameters."""
+        found = {}
+        for one, names in zip(self._all, self._names, strict=True):
+            held = [p for group in one.param_groups for p in group["params"]]
+            for name, parameter in zip(names, held, strict=True):
+                for key, value in one.state.get(parameter, {}).items():
+                    found[f"optimizer.{name}.{key}"] = torch.as_tensor(value)
+        return found
+
+    def load(self, saved: Mapping[str, Tensor]) -> None:
+        """Takes over what was remembered."""
+        for one, names in zip(self._all, self._names, strict=True):
+            held = [p for group in one.param_groups for p in group["params"]]
+            for name, parameter in zip(names, held, strict=True):
+                prefix = f"optimizer.{name}."
+                mine = {k.removeprefix(prefix): v for k, v in saved.items() if k.startswith(prefix)}
+                for key, value in mine.items():
+                    if value.dim() and value.shape != parameter.shape:
+                        raise StateError(f"{prefix}{key} of the checkpoint is {tuple(value.shape)}")
+                one.state[parameter] = {
+                    key: value.to(parameter.device if value.dim() or one.defaults.get("fused") else "cpu", copy=True)
+                    for key, value in mine.items()
+                }
+
+
+def _is_hidden(name: str) -> bool:
+    """Whether a matrix maps one hidden layer to the next: no table of embeddings, no output."""
+    return not name.startswith(("actor", "critic")) and not any(
+        word in name for word in ("table", "embedding", "query")
+    )

@@ -1,0 +1,37 @@
+"""Statistics of weights and gradients, layer by layer, every so many updates."""
+
+import torch
+from torch import Tensor, nn
+
+from cavalcade.ppo.extras.extra import Extra
+
+
+class Statistics(Extra):
+    """Norms of weights and of gradients, how much gradients differ between minibatches, and how many are zero."""
+
+    def __init__(self, every: int):
+        self._every = every
+        self._seen: dict[str, list[Tensor]] = {}
+        self._zero: dict[str, Tensor] = {}
+
+    def gradient(self, model: nn.Module, update: int) -> None:
+        """Keeps norms of this minibatch's gradient."""
+        if update % self._every:
+            return
+        for name, parameter in model.named_parameters():
+            if parameter.grad is not None:
+                self._seen.setdefault(name, []).append(parameter.grad.norm())
+                self._zero[name] = (parameter.grad == 0).float().mean()
+
+    def end(self, model: nn.Module, update: int) -> dict[str, Tensor]:
+        """The figures of an update."""
+        found = {}
+        for name, parameter in model.named_parameters():
+            if name in self._seen:
+                norms = torch.stack(self._seen[name])
+                found[f"weight_norm/{name}"] = parameter.detach().norm()
+                found[f"gradient_norm/{name}"] = norms.mean()
+                found[f"gradient_spread/{name}"] = norms.std(correction=0)
+                found[f"gradient_zero/{name}"] = self._zero[name]
+        self._seen, self._zero = {}, {}
+        return found

@@ -1,0 +1,238 @@
+import shutil
+
+import numpy as np
+import pytest
+import torch
+
+from cavalcade.config_mettagrid import MachineConfig
+from cavalcade.errors import StateError, TrainingError
+from cavalcade.policy.heads import Choice
+from cavalcade.ppo.advantage import gae
+from cavalcade.ppo.bptt.draw import draw_actions
+from cavalcade.ppo.bptt.learner import BpttLearner
+from cavalcade.ppo.keys import environment_keys
+from cavalcade.ppo.torch_learner import uniform_draws
+from tests.ppo.bptt.toy import CPU, LAYOUT, Cue, config
+
+
+def learner(env=None, **settings):
+    settings = config(**settings)
+    env = env or Cue(settings.ppo.num_envs, spread=3)
+    env.reset()
+    return BpttLearner(env, LAYOUT, settings, CPU)
+
+
+def weights(one):
+    return {name: p.detach().clone() for name, p in one.policy.named_parameters()}
+
+
+def advance(one, updates=1):
+    for _ in range(updates):
+        one.collect()
+        metrics = one.update(0.0)
+    return metrics
+
+
+@pytest.mark.parametrize("core", ["none", "lstm", "gru"])
+@pytest.mark.parametrize("groups", [1, 2])
+def test_segments_say_what_was_said_when_they_were_collected(core, groups):
+    """States at the starts of segments, beginnings within them, and the order of time are right."""
+    one = learner(Cue(16, spread=3, groups=groups), core=core)
+    advance(one, 2)
+    one.collect()
+    batch = one.experience.take(torch.arange(one.experience.segments))
+    out, _ = one.policy(batch.tokens, batch.state, batch.begins)
+    log_prob, _ = one.head.evaluate(out.logits, batch.mask, batch.action)
+    torch.testing.assert_close(log_prob, batch.log_prob, atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(out.values, batch.value, atol=1e-5, rtol=1e-4)
+    assert batch.begins.any()
+
+
+def test_groups_make_no_difference():
+    one, other = (learner(Cue(16, spread=3, groups=1), core="lstm") for _ in range(2))
+    other.env._groups = (slice(0, 8), slice(8, 16))
+    for x in (one, other):
+        x.env._rng = _Table()  # cues do not depend on who asks first
+        x.env.reset()
+        x.collect()
+    assert torch.equal(one.experience.action, other.experience.action)
+    torch.testing.assert_close(one.experience.log_prob, other.experience.log_prob)
+    torch.testing.assert_close(one.experience.booked.bootstrap, other.experience.booked.bootstrap)
+
+
+class _Table:
+    def integers(self, low, high, count):
+        return np.ones(count, np.int64)
+
+
+def test_advantages_are_those_of_the_reference_and_time_running_out_is_no_end():
+    one = learner(normalise_advantages=False, normalise_returns=False, gamma=0.9)
+    one.collect()
+    e, b = one.experience, one.experience.booked
+    assert float(b.bootstrap.abs().sum()) > 0
+    one._advantages()
+    gamma = torch.tensor([0.9])
+    wanted, returns = gae(b.reward, e.by_time(e.value), b.ended, b.bootstrap, b.last_value, gamma, gamma * 0.95)
+    torch.testing.assert_close(e.by_time(e.advantage), wanted)
+    torch.testing.assert_close(e.by_time(e.returns), returns)
+
+
+def test_vtrace_is_gae_as_long_as_the_policy_has_not_moved_and_differs_after():
+    one = learner(normalise_advantages=False, vtrace=True, parts=1)
+    one.collect()
+    one._advantages()
+    e = one.experience
+    batch = e.take(torch.arange(e.segments))
+    out, _ = one.policy(batch.tokens, batch.state, batch.begins)
+    advantage, returns, weight = one._corrected(batch, out.logits)
+    # λ-returns of whole rollouts look beyond a segment, those of V-trace stop at its end: compare last segments
+    last = slice(-e.agents, None)
+    torch.testing.assert_close(advantage[:, last], batch.advantage[:, last], atol=1e-4, rtol=1e-3)
+    torch.testing.assert_close(returns[:, last], batch.returns[:, last], atol=1e-4, rtol=1e-3)
+    assert torch.allclose(weight, torch.ones_like(weight), atol=1e-4)
+    moved, _, lighter = one._corrected(batch, out.logits + torch.tensor([0.7, -0.7]))
+    assert not torch.allclose(moved, advantage, atol=1e-2)
+    assert float(lighter.min()) < 0.9
+
+
+def test_memory_learns_what_no_memory_can():
+    """The cue is seen once and asked for five steps later: chance is one half."""
+    scores = {}
+    for core in ("lstm", "none"):
+        one = learner(
+            Cue(64), agents=64, horizon=5, rounds=2, parts=2, core=core, epochs=4, learning_rate=5e-3, gamma=0.9,
+            schedule="constant",
+        )  # fmt: skip
+        for _ in range(150):
+            ended = one.collect()
+            one.update(0.0)
+        scores[core] = np.mean([one.collect().total.mean() for _ in range(3)])
+        assert len(ended.total)
+    assert scores["lstm"] > 0.95
+    assert scores["none"] < 0.7
+
+
+def test_halves_of_a_minibatch_give_the_same_gradient():
+    one = learner(parts=1)
+    one.collect()
+    one._advantages()
+    index = torch.arange(one.experience.segments)
+    found = []
+    for pieces in (1, 2):
+        one._pieces = pieces
+        one.policy.zero_grad()
+        one._gradient(index, None)
+        found.append([p.grad.clone() for p in one.policy.parameters()])
+    for a, b in zip(*found, strict=True):
+        torch.testing.assert_close(a, b, atol=1e-6, rtol=1e-4)
+
+
+def test_out_of_memory_once_goes_on_in_halves_and_twice_ends_with_advice(monkeypatch):
+    one, other = learner(parts=1), learner(parts=1)
+    real, calls = BpttLearner._loss, []
+
+    def failing(self, batch, importance):
+        calls.append(batch.index.shape[0])
+        if batch.index.shape[0] > 16:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return real(self, batch, importance)
+
+    monkeypatch.setattr(BpttLearner, "_loss", failing)
+    advance(one)
+    assert calls == [32, 16, 16]
+    assert "halves" in one.notes[0]
+    monkeypatch.setattr(BpttLearner, "_loss", real)
+    advance(other)
+    for a, b in zip(weights(one).values(), weights(other).values(), strict=True):
+        torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-3)
+    monkeypatch.setattr(BpttLearner, "_loss", lambda *_: (_ for _ in ()).throw(torch.OutOfMemoryError("again")))
+    with pytest.raises(TrainingError, match="--minibatch-size"):
+        advance(one)
+
+
+def test_other_runtime_errors_are_not_taken_for_lack_of_memory(monkeypatch):
+    monkeypatch.setattr(BpttLearner, "_loss", lambda *_: (_ for _ in ()).throw(RuntimeError("shape mismatch")))
+    with pytest.raises(RuntimeError, match="shape mismatch"):
+        advance(learner())
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "adamw", "muon"])
+def test_a_saved_learner_goes_on_as_if_it_had_not_stopped(optimizer):
+    one, other = learner(optimizer=optimizer), learner(optimizer=optimizer)
+    advance(one, 2)
+    policy, rest = ({k: v.clone() for k, v in part.items()} for part in one.tensors())
+    other.load_tensors(policy, rest)
+    other.experience, other._memory, other._begins = one.experience, one._memory, one._begins
+    one.collect()
+    one.update(0.3)
+    other.update(0.3)
+    assert other.state.updates == one.state.updates == 3
+    for a, b in zip(weights(one).values(), weights(other).values(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_a_checkpoint_of_another_network_is_refused():
+    one = learner()
+    policy, rest = one.tensors()
+    with pytest.raises(StateError, match="lacks"):
+        one.load_tensors({}, rest)
+    with pytest.raises(StateError, match=r"actor\.weight"):
+        one.load_tensors(policy | {"actor.weight": torch.zeros(3, 3)}, rest)
+
+
+def test_muon_turns_hidden_matrices_and_learns():
+    one = learner(optimizer="muon", core="none")
+    before = weights(one)
+    advance(one)
+    step = (weights(one)["encoder.layer.weight"] - before["encoder.layer.weight"]).double()
+    size = torch.linalg.svdvals(step)
+    assert float(size[3] / size[0]) > 0.3  # nearly a rotation of what the gradient spans
+    assert "optimizer.encoder.layer.weight.momentum_buffer" in one.tensors()[1]
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_lower_precision_learns_about_the_same(precision):
+    whole, lower = learner(), learner(machine=MachineConfig(device="cpu", precision=precision))
+    advance(whole)
+    metrics = advance(lower)
+    assert all(p.dtype == torch.float32 for p in lower.policy.parameters())
+    assert np.isfinite(metrics["grad_norm"]).all()
+    for a, b in zip(weights(whole).values(), weights(lower).values(), strict=True):
+        assert float((a - b).abs().max()) < 0.02
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
+def test_compiled_networks_say_the_same():
+    torch._dynamo.reset()
+    plain = learner(encoder="conv")
+    compiled = learner(encoder="conv", machine=MachineConfig(device="cpu", compile="default"))
+    one, other = advance(plain), advance(compiled)
+    assert one["value_loss"] == pytest.approx(other["value_loss"], rel=1e-3)
+    assert plain.tensors()[0].keys() == compiled.tensors()[0].keys()
+
+
+def test_draws_on_the_cpu_are_those_of_the_head():
+    rng = np.random.default_rng(0)
+    logits, mask = rng.standard_normal((500, 6)).astype(np.float32) * 3, rng.random((500, 6)) < 0.6
+    mask[:, 2] = True
+    keys = environment_keys([3], 600)
+    action, log_prob = np.zeros(500, np.int32), np.zeros(500, np.float32)
+    draw_actions(logits, mask, keys, 11, 100, action, log_prob)
+    draws = np.zeros((500, 1))
+    uniform_draws(keys, 11, 100, draws)
+    head, x, allowed = Choice(6), torch.from_numpy(logits), torch.from_numpy(mask)
+    wanted = head.sample(x, allowed, torch.from_numpy(draws))
+    assert (wanted.numpy() == action).all()
+    np.testing.assert_allclose(log_prob, head.evaluate(x, allowed, wanted)[0].numpy(), atol=1e-5)
+
+
+def test_target_kl_stops_an_update():
+    counts = []
+    for limit in (0.0, 1e-4):
+        one = learner(epochs=20, learning_rate=0.02, target_kl=limit, schedule="constant")
+        real, calls = one._minibatch, []
+        one._minibatch = lambda *given, real=real, calls=calls: calls.append(1) or real(*given)
+        advance(one)
+        counts.append(len(calls))
+    assert counts[0] == 40
+    assert counts[1] < 40
