@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
+import torch.nn.functional as F  # noqa: N812
 
 from cavalcade.errors import ConfigError
 from cavalcade.policy.tokens import END, NOWHERE, PlainRows, TokenBag, TokenLayout

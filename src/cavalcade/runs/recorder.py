@@ -20,7 +20,7 @@ from cavalcade.runs.writers import Writer
 from cavalcade.vector.hosted import BROKEN
 
 EPISODE_COLUMNS = ("update", "policy", "environment", "label", "return", "length")
-_SHOWN = ("policy_loss", "value_loss", "entropy", "kl", "distinct_rows")
+_SHOWN = ("reward", "policy_loss", "value_loss", "entropy", "kl", "distinct_rows")
 _RECENT = 20  # updates whose episodes the returns on display are the mean of
 
 

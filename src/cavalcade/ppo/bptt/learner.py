@@ -181,6 +181,7 @@ class BpttLearner:
         read = torch.stack([torch.as_tensor(x, device=self.device).float().view(()) for x in found.values()]).cpu()
         told = {name: read[i : i + 1].double().numpy() for i, name in enumerate(found)}
         self.timer.lap("update")
+        told["reward"] = np.array([float(e.booked.reward.mean())])  # per agent-step
         told["learning_rate"] = np.array([rate])
         told["tokens_dropped"] = np.array([self._dropped / (e.segments * e.horizon)])
         return told

@@ -1,0 +1,280 @@
+"""Training on MettaGrid by the command line, and everything that looks at what came of it."""
+
+import json
+import zlib
+
+import numpy as np
+import pytest
+import torch
+
+from cavalcade.cli.targets import parse_target
+from cavalcade.cli.train import Options
+from cavalcade.config_mettagrid import BpttConfig, MettagridTask
+from cavalcade.envs.mettagrid.episode import Episode, record_episode
+from cavalcade.errors import ConfigError
+from cavalcade.runs import mettagrid
+from cavalcade.runs.checkpoint import checkpoints
+from cavalcade.runs.intervals import Monitor
+from cavalcade.runs.mettagrid import game_of, heldout_rewards, layout_of, load_token_policy, random_actor
+from cavalcade.vector.hosted import HELDOUT_SEEDS
+
+from ...cli.helpers import refused, run
+
+ARENA = ["--env-options", "agents=4", "size=11", "max_steps=20", "mines=6", "tokens=120"]
+SIZES = ["--num-envs", "4", "--batch-size", "512", "--minibatch-size", "256", "--bptt-horizon", "16", "--width", "16"]
+SMALL = ["train", "mettagrid", *ARENA, *SIZES, "--workers", "2", "--device", "cpu", "--threads", "1"]
+TASK = MettagridTask(env_options=tuple(ARENA[1:]))
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A run of 6 updates with everything switched on."""
+    folder = tmp_path_factory.mktemp("mettagrid") / "run"
+    given = [
+        *SMALL, "--steps", "3072", "--run", folder, "--checkpoint-every", "2", "--evaluate-every", "3",
+        "--replay-every", "3", "--statistics-every", "2", "--monitor-every", "2", "--profile-every", "2",
+        "--stats", "ore.gained", "--priority-alpha", "0.5", "--contrastive-coef", "0.1", "--vtrace",
+    ]  # fmt: skip
+    from cavalcade.cli import main
+
+    with pytest.raises(SystemExit) as stop:
+        main([str(arg) for arg in given])
+    assert not stop.value.code
+    return folder
+
+
+def rows(folder):
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def test_a_run_leaves_what_was_asked_for_at_its_interval(trained):
+    found = rows(trained)
+    assert [row["steps"] for row in found] == [512 * i for i in range(1, 7)]
+    having = lambda name: [row["update"] for row in found if name in row]  # noqa: E731
+    assert having("heldout") == [3, 6]
+    assert having("learner_waiting") == having("agent_steps_per_second") == having("workers_waiting") == [2, 4, 6]
+    assert having("weight_norm/actor.weight") == [1, 3, 5]
+    assert having("contrastive_loss") == [1, 2, 3, 4, 5, 6]
+    assert sorted(path.name for path in (trained / "replays").iterdir()) == ["00000003.json.z", "00000006.json.z"]
+    assert sorted(path.name for path in (trained / "profiles").iterdir()) == ["00000003.txt", "00000005.txt"]
+    assert [path.name for path in checkpoints(trained / "checkpoints")] == ["00000002", "00000004", "00000006"]
+    header = (trained / "episodes.csv").read_text().splitlines()[0]
+    assert header.endswith("return,length,ore.gained")
+
+
+def test_a_score_is_on_new_maps_with_chance_beside_it(trained, capsys, tmp_path):
+    status, out, _ = run(capsys, "evaluate", trained, "--arenas", "3", "--json", tmp_path / "score.json")
+    assert status == 0
+    assert "3 arenas" in out
+    assert "at random" in out
+    figures = json.loads((tmp_path / "score.json").read_text())
+    assert len(figures["rewards"]) == len(figures["random"]) == 3
+    _, again, _ = run(capsys, "evaluate", trained / "checkpoints" / "00000006", "--arenas", "3")
+    assert again == out
+
+
+def test_a_replay_is_what_the_format_of_mettascope_asks_for(trained, capsys, tmp_path):
+    status, out, _ = run(capsys, "replay", trained, "--out", tmp_path / "new" / "folder", "--episodes", "2")
+    assert status == 0
+    files = sorted((tmp_path / "new" / "folder").iterdir())
+    assert len(files) == len(out.splitlines()) == 2
+    contents = [json.loads(zlib.decompress(file.read_bytes())) for file in files]
+    assert contents[0]["objects"] != contents[1]["objects"]  # each on its own map
+    replay = contents[0]
+    assert {"version", "num_agents", "max_steps", "map_size", "type_names", "action_names", "item_names", "tags",
+            "capacity_names", "objects", "infos", "policy_env_interface"} <= replay.keys()  # fmt: skip
+    assert (replay["version"], replay["num_agents"], replay["max_steps"]) == (4, 4, 20)
+    width, height = replay["map_size"]
+    agents = [thing for thing in replay["objects"] if "agent_id" in thing]
+    assert sorted(thing["agent_id"] for thing in agents) == [0, 1, 2, 3]
+    for thing in replay["objects"]:
+        assert thing["type_name"] in replay["type_names"]
+        for x, y in series(thing["location"]):
+            assert 0 <= x < width
+            assert 0 <= y < height
+    for agent in agents:
+        for action in series(agent["action_id"]):
+            assert 0 <= action < len(replay["action_names"])
+    rewards = [series(agent["total_reward"])[-1] for agent in sorted(agents, key=lambda a: a["agent_id"])]
+    assert rewards == pytest.approx(replay["infos"]["episode_rewards"], abs=1e-5)
+
+
+def series(field):
+    """The values of a field, whether it changes or not."""
+    changing = isinstance(field, list) and field and isinstance(field[0], list) and len(field[0]) == 2
+    if changing and all(isinstance(entry, list) and isinstance(entry[0], int) for entry in field):
+        times = [entry[0] for entry in field]
+        if times[0] == 0 and times == sorted(set(times)):
+            return [entry[1] for entry in field]
+    return [field]
+
+
+def test_a_recorded_episode_is_the_one_that_is_scored(tmp_path):
+    task = MettagridTask(env_options=("agents=4", "size=9", "max_steps=30", "mines=8"))
+    total = record_episode(game_of(task), HELDOUT_SEEDS + 5, random_actor(1), tmp_path / "x.json.z")
+    scored = heldout_rewards(random_actor(1), task, 1, seed=5)
+    assert total == pytest.approx(scored[0] * 30)
+    assert total > 0
+    cut = record_episode(game_of(task), HELDOUT_SEEDS + 5, random_actor(1), tmp_path / "y.json.z", 7)
+    assert json.loads(zlib.decompress((tmp_path / "y.json.z").read_bytes()))["max_steps"] == 7
+    assert cut <= total
+
+
+def test_an_episode_can_be_watched(trained, capsys):
+    status, out, _ = run(capsys, "play", "mettagrid", "--run", trained, "--steps", "10", "--every", "5")
+    assert status == 0
+    assert out.count("step ") == 3
+    assert out.splitlines()[-1].startswith("10 steps")
+    picture = Episode(game_of(TASK), 3).picture().splitlines()
+    text = "".join(picture)
+    assert len(picture) == 11
+    assert (text.count("@"), text.count("M"), text.count("G"), text.count("A")) == (4, 6, 5, 5)
+    status, out, _ = run(capsys, "play", "mettagrid", "--task", "navigation", "--steps", "3")
+    assert status == 0
+    assert "F" in out
+
+
+def test_a_stopped_run_resumes_and_counts_on(capsys, tmp_path):
+    folder = tmp_path / "run"
+    given = [*SMALL, "--steps", "3072", "--run", folder, "--checkpoint-every", "1", "--keep", "9", "--core", "gru"]
+    assert run(capsys, *given)[0] == 0
+    import shutil
+
+    for path in checkpoints(folder / "checkpoints")[2:]:
+        shutil.rmtree(path)
+    status, out, _ = run(capsys, "train", "--resume", folder)
+    assert status == 0, out
+    assert [row["update"] for row in rows(folder)] == [1, 2, 3, 4, 5, 6]
+    assert load_token_policy(folder).update == 6
+    config = (folder / "config.yaml").read_text()
+    (folder / "config.yaml").write_text(config.replace("monitor_every: 10", "monitor_every: 3"))
+    assert run(capsys, "train", "--resume", folder)[0] == 0
+    (folder / "config.yaml").write_text(config.replace("gamma: 0.99", "gamma: 0.5"))
+    assert "gamma" in refused(capsys, "train", "--resume", folder)
+
+
+def test_a_teacher_must_suit_the_task(trained, capsys, tmp_path):
+    given = [*SMALL, "--steps", "512", "--run", tmp_path / "student", "--teacher", trained]
+    assert run(capsys, *given)[0] == 0
+    assert "kickstart_action" in rows(tmp_path / "student")[0]
+    other = [*SMALL, "--task", "navigation", "--steps", "512", "--run", tmp_path / "other", "--teacher", trained]
+    other = [arg for arg in other if arg != "mines=6"]
+    assert "observations or actions are others" in refused(capsys, *other)
+    assert "neither a run" in refused(capsys, *given[:-3], tmp_path / "other", "--teacher", tmp_path)
+
+
+def test_seeds_make_runs_the_same_and_different(capsys, tmp_path):
+    said = []
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        given = [*SMALL, "--steps", "1024", "--run", tmp_path / name, "--seed", seed, "--backend", "serial"]
+        assert run(capsys, *given)[0] == 0
+        said.append([row["policy_loss"] for row in rows(tmp_path / name)])
+    assert said[0] == said[1] != said[2]
+
+
+def test_what_is_hosted_where_makes_no_difference(capsys, tmp_path):
+    said = []
+    for backend in ("serial", "async"):
+        given = [*SMALL, "--steps", "1024", "--run", tmp_path / backend, "--backend", backend]
+        assert run(capsys, *given)[0] == 0
+        said.append([row["value_loss"] for row in rows(tmp_path / backend)])
+    np.testing.assert_allclose(said[0], said[1], rtol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["--batch-size", "500"], ("500", "256")),
+        (["--minibatch-size", "100", "--batch-size", "500"], ("100", "16")),
+        (["--num-envs", "3"], ("512", "192")),
+        (["--task", "nothing"], ("forage", "module:function")),
+        (["--env-options", "agents"], ("name=value",)),
+        (["--env-options", "colour=red"], ("colour",)),
+        (["--workers", "64", "--num-envs", "64", "--batch-size", "4096"], ("64 workers", "cores", "--workers")),
+        (["--device", "cuda"], ("--device cpu",)),
+        (["--true-state-every", "1"], ("--true-state-every",)),
+        (["--steps", "10"], ("512",)),
+        (["--precision", "fp8"], ("fp8",)),
+    ],
+)
+def test_bad_settings_are_refused_before_anything_starts(capsys, tmp_path, args, words):
+    if "cuda" in args and torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    said = refused(capsys, *SMALL, "--run", tmp_path / "run", *args)
+    assert all(word in said for word in words), said
+    assert not (tmp_path / "run" / "config.yaml").exists()
+
+
+def test_buffers_that_do_not_fit_are_refused(monkeypatch, capsys, tmp_path):
+    import psutil
+
+    class Small:
+        available = 10**5
+
+    monkeypatch.setattr(psutil, "virtual_memory", Small)
+    assert "free memory" in refused(capsys, *SMALL, "--run", tmp_path / "run")
+
+
+def test_the_presets_of_the_performance_guide_hold_its_sizes():
+    given = ["mettagrid", "--recipe", "mettagrid-guide", "--hardware"]
+    fast, original = (parse_target(Options, [*given, name], "train")[1].config for name in ("ultra_fast", "original"))
+    sizes = lambda c: (c.ppo.num_envs, c.ppo.batch_size, c.ppo.minibatch_size, c.ppo.bptt_horizon, c.ppo.epochs)  # noqa: E731
+    hosts = lambda c: (c.host.workers, c.host.async_factor)  # noqa: E731
+    assert (sizes(fast), hosts(fast)) == ((512, 262_144, 32_768, 32, 1), (16, 8))
+    assert (sizes(original), hosts(original)) == ((64, 16_384, 512, 64, 1), (4, 2))
+    every = lambda c: [getattr(c, f"{n}_every") for n in ("checkpoint", "evaluate", "replay", "statistics", "monitor")]  # noqa: E731
+    assert every(fast) == [100, 500, 500, 300, 50]
+    assert every(original) == [300, 300, 300, 150, 10]
+    for config in (fast, original):
+        config.ppo.steps(4 * config.ppo.num_envs)
+    with pytest.raises(ConfigError, match=r"262,144.*393,216"):
+        fast.ppo.steps(24 * 512)
+
+
+@pytest.mark.parametrize("name", ["laptop", "workstation"])
+def test_other_presets_divide_with_the_arena_as_it_comes(name):
+    config = parse_target(Options, ["mettagrid", "--hardware", name], "train")[1].config
+    assert config.ppo.steps(24 * config.ppo.num_envs) % config.ppo.bptt_horizon == 0
+
+
+def test_presets_for_other_machines_and_targets_are_refused(capsys, tmp_path):
+    said = refused(capsys, "train", "mettagrid", "--recipe", "mettagrid-guide", "--hardware", "ultra_fast")
+    assert "16 workers on" in said
+    assert "--workers" in said
+    assert "laptop, original, ultra_fast, workstation" in refused(capsys, "train", "mettagrid", "--hardware", "huge")
+    assert "it must be tuned" in refused(capsys, "train", "cage2", "--hardware", "ultra_fast")
+    assert "ablation" in refused(capsys, "tune", "mettagrid")
+
+
+def test_layouts_follow_the_package():
+    layout = layout_of(TASK)
+    assert layout.features[6] == "tag"
+    assert "inv:ore" in layout.features
+    assert layout.tags == 5
+    assert layout.tokens == 120
+    assert (layout.height, layout.width) == (11, 11)
+
+
+def test_the_monitor_counts_since_its_last_look(monkeypatch):
+    class Stand:
+        device = torch.device("cpu")
+
+    from tests.ppo.bptt.test_learner import advance, learner
+
+    one = learner()
+    monitor = Monitor(one)
+    advance(one)
+    first, second = monitor.look(), monitor.look()
+    assert first["agent_steps_per_second"] > 0
+    assert second["agent_steps_per_second"] == 0
+    assert 0 < first["rollout_share"] + first["training_share"] < 1.1
+
+
+def test_steps_name_both_numbers():
+    with pytest.raises(ConfigError, match=r"1,024.*768.*take --batch-size 768"):
+        BpttConfig(batch_size=1024, minibatch_size=512, bptt_horizon=64).steps(12)
+
+
+def test_other_verbs_say_that_a_policy_is_of_another_kind(trained, capsys):
+    assert "MettaGrid" in refused(capsys, "export", trained, "--onnx", "x.onnx")
+    assert mettagrid.load_token_policy(trained).policy.actions == 5
