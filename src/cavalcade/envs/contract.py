@@ -50,6 +50,14 @@ class Packed(NamedTuple):
     action_mask: NDArray[np.int64]  # (N, V)
 
 
+class MaskLayout(NamedTuple):
+    """Which actions have a bit in the words of a mask; all others are always allowed."""
+
+    first: int  # action
+    count: int
+    per_word: int
+
+
 class Environment(ABC):
     """A batch of environments.
 

@@ -13,7 +13,7 @@ if not hasattr(np, "row_stack"):  # numba-cuda 0.30 still asks for it, NumPy 2.5
 
 from numba import cuda as numba_cuda
 
-from cavalcade.envs.cage2 import game
+from cavalcade.envs.cage2 import game, observe, workflow
 from cavalcade.envs.cage2.env import Cage2
 from cavalcade.envs.cage2.game import Outputs
 from cavalcade.envs.cage2.scenario import NUM_ACTIONS
@@ -42,11 +42,27 @@ def step_all(s, p, actions, out):
 
 
 @cuda.jit
-def step_packed(s, p, actions, out):
+def step_packed(count, s, p, actions, out):
     """One step of every game with observation and mask as integers only."""
     e = cuda.grid(1)
-    if e < actions.size:
+    if e < count:
         game.advance_packed(s, p, e, np.int64(actions[e]), out)
+
+
+@cuda.jit
+def step_workflow(count, s, p, actions, out, t, c, figures):
+    """The same for games with orders."""
+    e = cuda.grid(1)
+    if e < count:
+        workflow.advance_packed(s, p, e, np.int64(actions[e]), out, t, c, figures)
+
+
+@cuda.jit
+def unpack(count, p, more, words, values):
+    """Observations as one value per bit."""
+    i = cuda.grid(1)
+    if i < count:
+        observe.unpack(i, p, more, words, values)
 
 
 @cuda.jit
@@ -83,8 +99,12 @@ class CudaGames:
 
     def step(self, stream: Any = 0, *, packed: bool = True) -> None:
         """One step with the actions in `actions`."""
-        kernel: Any = step_packed if packed else step_all
-        kernel[blocks(self.num_envs), THREADS, stream](self.state, self.params, self.actions, self.outputs)
+        grid = (blocks(self.num_envs), THREADS, stream)
+        packing, plain = step_packed, step_all
+        if packed:
+            packing[grid](self.num_envs, self.state, self.params, self.actions, self.outputs)
+        else:
+            plain[grid](self.state, self.params, self.actions, self.outputs)
 
     def draw(self, stream: Any = 0) -> None:
         """Uniform random actions."""

@@ -35,6 +35,7 @@ from cavalcade.envs.cage2.scenario import (
     VSFTPD,
     WORKFLOW,
 )
+from cavalcade.envs.contract import MaskLayout
 from cavalcade.jit import rule
 
 # Extras, as bits of `Params.extras`, in the order in which they follow the table.
@@ -43,6 +44,8 @@ SCANS, DECOYS, ACTION, TIME = (1 << i for i in range(4))
 EXTRA_WORDS = (1, 2, 1, 1)
 EXTRA_VALUES = (2 * NUM_HOSTS, NUM_DECOYS * NUM_HOSTS, 2 * NUM_HOSTS, 1)
 _DECOYS_PER_WORD = NUM_DECOYS // 2
+_MASK_BITS = _DECOYS_PER_WORD * NUM_HOSTS  # in each word
+MASK = MaskLayout(FIRST_DECOY_ACTION, NUM_DECOYS * NUM_HOSTS, _MASK_BITS)
 _FIRST_KIND_OF_BLOCK = 2  # Sleep and Monitor come before the blocks
 
 
@@ -190,6 +193,17 @@ def write_values(p, e, words, values):
 
 
 @rule
+def unpack(i, p, more, words, values):
+    """Row i of observations as one value per bit: words (P, b, W), values (P, b, O); the last `more` are a word's."""
+    b = words.shape[1]
+    q, k = i // b, i % b
+    here, shown = words[q], values[q]
+    write_values(p, k, here, shown)
+    if more:
+        write_bits(here[k, here.shape[1] - 1], more, shown, k, shown.shape[1] - more)
+
+
+@rule
 def write_mask_words(s, e, words):
     """Which decoys would succeed, as integers."""
     words[e, 0] = (
@@ -210,5 +224,5 @@ def write_mask_words(s, e, words):
 def write_mask(s, e, words, mask):
     """Which decoys would succeed; all other actions are always allowed, and their columns are never written."""
     write_mask_words(s, e, words)
-    write_bits(words[e, 0], _DECOYS_PER_WORD * NUM_HOSTS, mask, e, FIRST_DECOY_ACTION)
-    write_bits(words[e, 1], _DECOYS_PER_WORD * NUM_HOSTS, mask, e, FIRST_DECOY_ACTION + _DECOYS_PER_WORD * NUM_HOSTS)
+    write_bits(words[e, 0], _MASK_BITS, mask, e, FIRST_DECOY_ACTION)
+    write_bits(words[e, 1], _MASK_BITS, mask, e, FIRST_DECOY_ACTION + _MASK_BITS)

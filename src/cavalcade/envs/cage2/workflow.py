@@ -27,6 +27,7 @@ from cavalcade.workflow.tracking import WorkflowEnvironment
 
 _TYPES = len(HOST_TYPES)
 _VALUES = _TYPES * _TYPES
+ORDER_BITS = _VALUES
 
 
 @rule
@@ -70,6 +71,22 @@ def advance(s, p, e, action, out, t, c, figures):
         if p.autoreset:
             compliance.begin(t, e, step_key(s.key[e], s.episode[e], 0))
             write_order(t, e, out.words, out.values)
+
+
+@rule
+def advance_packed(s, p, e, action, out, t, c, figures):
+    """The same with observation and mask as integers only."""
+    open_, attempt = open_types(s, e, c.definition), attempted_type(action)
+    game.advance_packed(s, p, e, action, out)
+    last = out.words.shape[1] - 1
+    ended = out.truncated[e]
+    out.reward[e] += compliance.track(t, c, e, open_, attempt, out.reward[e], False, ended)
+    if ended:
+        compliance.write_figures(t, c, e, figures)
+        out.final_words[e, last] = compliance.order_bits(t, e)
+        if p.autoreset:
+            compliance.begin(t, e, step_key(s.key[e], s.episode[e], 0))
+    out.words[e, last] = compliance.order_bits(t, e)
 
 
 @kernel

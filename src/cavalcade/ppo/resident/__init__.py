@@ -1,0 +1,1 @@
+"""PPO whose whole loop stays on one device: games, networks, experience and updates, on a GPU as two CUDA graphs."""

@@ -1,0 +1,53 @@
+"""The experience of a rollout on a device: observations and masks packed into words."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass
+class Packed:
+    """Samples of T steps of N environments for each of P policies, (P, T, N, …)."""
+
+    words: Tensor  # (P, T, N, W) int64
+    mask_words: Tensor  # (P, T, N, V) int64
+    action: Tensor  # int32
+    log_prob: Tensor
+    value: Tensor
+    reward: Tensor
+    ended: Tensor  # bool
+    bootstrap: Tensor
+    advantage: Tensor
+    returns: Tensor
+    last_value: Tensor  # (P, N)
+    finals: Tensor  # (P, ends, N): returns of episodes that ended
+    labels: Tensor  # (P, ends, N) int8: what kind they were
+    figures: Tensor  # (P, ends, N, F): what else is known of them
+
+    @classmethod
+    def allocate(
+        cls, policies: int, steps: int, n: int, words: int, masks: int, ends: int, figures: int, device: torch.device
+    ) -> "Packed":
+        """Buffers for one rollout."""
+        shape, over = (policies, steps, n), (policies, ends, n)
+
+        def zeros(*shape: int, of: torch.dtype = torch.float32) -> Tensor:
+            return torch.zeros(shape, dtype=of, device=device)
+
+        return cls(
+            words=zeros(*shape, words, of=torch.int64),
+            mask_words=zeros(*shape, masks, of=torch.int64),
+            action=zeros(*shape, of=torch.int32),
+            log_prob=zeros(*shape),
+            value=zeros(*shape),
+            reward=zeros(*shape),
+            ended=zeros(*shape, of=torch.bool),
+            bootstrap=zeros(*shape),
+            advantage=zeros(*shape),
+            returns=zeros(*shape),
+            last_value=zeros(policies, n),
+            finals=zeros(*over, of=torch.float64),
+            labels=zeros(*over, of=torch.int8),
+            figures=zeros(*over, figures, of=torch.float64),
+        )

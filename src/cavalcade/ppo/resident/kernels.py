@@ -1,0 +1,66 @@
+"""The rows of `sample` for all environments or samples, on a GPU: a thread each."""
+
+from cavalcade.envs.cage2.cuda import cuda
+from cavalcade.ppo.fused.gae import gae_environment
+from cavalcade.ppo.resident import sample
+
+# fmt: off
+
+
+@cuda.jit
+def draw(count, layout, logits, values, masks, keys, clock, t, actions, store_action, store_log_prob, store_value):
+    """Draws of all environments."""
+    i = cuda.grid(1)
+    if i < count:
+        sample.draw(
+            i, layout, logits, values, masks, keys, clock, t, actions, store_action, store_log_prob, store_value
+        )
+
+
+@cuda.jit
+def book(count, reward, truncated, t, end, rewards, ended, total, finals):
+    """Results of all environments."""
+    i = cuda.grid(1)
+    if i < count:
+        sample.book(i, reward, truncated, t, end, rewards, ended, total, finals)
+
+
+@cuda.jit
+def discount(count, rewards, ended, gamma, running, totals):
+    """Discounted rewards of all environments."""
+    i = cuda.grid(1)
+    if i < count:
+        sample.discount(i, rewards, ended, gamma, running, totals)
+
+
+@cuda.jit
+def shuffle_key(count, keys, counter, epoch, out):
+    """Random numbers of all environments."""
+    i = cuda.grid(1)
+    if i < count:
+        sample.shuffle_key(i, keys, counter, epoch, out)
+
+
+@cuda.jit
+def loss(
+    count, layout, c, samples, logits, values, order, first, masks, action, log_prob, value, advantage, returns,
+    d_logits, d_values, terms,
+):
+    """Losses of all samples of a minibatch."""
+    i = cuda.grid(1)
+    if i < count:
+        sample.loss(
+            i, layout, c, samples, logits, values, order, first, masks, action, log_prob, value, advantage, returns,
+            d_logits, d_values, terms,
+        )
+
+
+@cuda.jit
+def gae(count, reward, value, ended, bootstrap, last_value, scale, gamma, decay, advantage, returns):
+    """Advantages of all environments."""
+    i = cuda.grid(1)
+    n = reward.shape[2]
+    if i < count:
+        gae_environment(
+            reward, value, ended, bootstrap, last_value, scale, gamma, decay, advantage, returns, i // n, i % n
+        )

@@ -1,0 +1,343 @@
+"""PPO that never leaves its device: a rollout is one CUDA graph, an update another, and the host reads once per update.
+
+What varies from update to update lies in tensors: learning rates, counters, seeds, who stopped early. Minibatches are
+shares of the environments with all their steps, in a random order that is counted, not streamed.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from cavalcade.config import PPOConfig
+from cavalcade.envs.cage2.resident import ResidentCage2
+from cavalcade.envs.contract import Environment
+from cavalcade.errors import ConfigError
+from cavalcade.launch import Launcher
+from cavalcade.policy.mlp import NETS
+from cavalcade.ppo.keys import environment_keys, policy_keys
+from cavalcade.ppo.learner import network_for
+from cavalcade.ppo.loss import Coefficients
+from cavalcade.ppo.population import Hyper, LearnerState, load_into
+from cavalcade.ppo.resident.experience import Packed
+from cavalcade.ppo.resident.network import Network
+from cavalcade.ppo.resident.sample import TERMS
+from cavalcade.ppo.rollout import Ended
+from cavalcade.ppo.timer import Timer
+from cavalcade.ppo.update import adam_step
+
+_HERE = "cavalcade.ppo.resident"
+_ACTOR, _CRITIC = NETS
+_NAMES = ("policy_loss", "value_loss", "entropy", "kl", "clip_fraction")
+_ON_HOST = ("counters",)  # what of the state stays on the host
+
+
+class ResidentLearner:
+    """Policies that learn in games on a device: the first N environments belong to policy 0, and so on."""
+
+    name = "resident"
+
+    def __init__(
+        self,
+        env: Environment,
+        games: ResidentCage2,
+        config: PPOConfig,
+        seeds: Sequence[int],
+        *,
+        hyper: Hyper | None = None,
+        precision: str = "fp32",
+    ):
+        check(config, games.horizon)
+        self.env, self.games, self.config, self.seeds = env, games, config, tuple(seeds)
+        self.device, self.hyper = games.device, hyper or Hyper.of(config, len(seeds))
+        self.head, self.spec = network_for(env, config)
+        self.timer = Timer()
+        policies, n, steps = len(seeds), config.num_envs, config.update_steps
+        self.action_keys, self.shuffle_keys = environment_keys(seeds, n), policy_keys(seeds)
+        self.state = LearnerState.fresh(self.spec, seeds, n)
+        for name, tensor in self.state.tensors().items():
+            if name not in _ON_HOST:
+                setattr(self.state, name, tensor.to(self.device))
+        self._ends = [t for t in range(steps) if (t + 1) % min(games.horizon, steps) == 0]
+        width = len(env.figure_names) if games.figures is not None else 0
+        shape = (games.words.shape[1], games.mask_words.shape[1], len(self._ends), width)
+        self.rollout = Packed.allocate(policies, steps, n, *shape, self.device)
+        self._launch = Launcher(self.device, f"{_HERE}.loops", f"{_HERE}.kernels")
+        kind = torch.bfloat16 if precision == "bf16" else torch.float32
+        self._tf32 = precision == "tf32"
+        self._network = Network(self.spec, self.state.weights, kind)
+        self._gradient = torch.zeros_like(self.state.weights)
+        self._named_gradient = self.spec.parameters(self._gradient)
+        self._graphs: dict[str, Any] = {}
+        self._allocate()
+
+    def _allocate(self) -> None:
+        """Everything else that kernels read and write."""
+        c, device, policies, n = self.config, self.device, self.policies, self.config.num_envs
+        outputs, samples = self.spec.actions, c.update_steps * n // c.minibatches
+
+        def zeros(*shape: int, of: torch.dtype = torch.float32) -> Tensor:
+            return torch.zeros(shape, dtype=of, device=device)
+
+        def held(values: NDArray) -> Tensor:
+            return torch.as_tensor(np.asarray(values, np.float32)).to(device)
+
+        h = self.hyper
+        self._x_act = zeros(policies, self.spec.inputs, n)
+        self._x = zeros(policies, self.spec.inputs, samples)
+        self._words = zeros(policies, samples, self.games.words.shape[1], of=torch.int64)
+        self._d_logits, self._d_values = zeros(policies, outputs, samples), zeros(policies, 1, samples)
+        self._terms = zeros(len(TERMS), policies, samples)
+        self._order, self._sorted = (zeros(policies, n, of=torch.int64) for _ in range(2))
+        self._totals = zeros(policies, c.update_steps, n, of=torch.float64)
+        self._clock, self._counter = zeros(1, of=torch.int64), zeros(1, of=torch.int64)
+        self._rate, self._metrics = zeros(policies), zeros(len(_NAMES) + 1, policies)
+        self._scale = torch.ones(policies, device=device)
+        self._gamma, self._decay = held(h.gamma), held(h.gamma * h.gae_lambda)
+        self._limit_kl, self._grad_clip = held(h.target_kl), held(h.grad_clip)
+        self._coefficients = Coefficients(held(h.clip), held(h.value_coef), held(h.entropy_coef), held(h.value_clip))
+        self._load_keys()
+
+    def _load_keys(self) -> None:
+        self._keys, self._orders = self._launch.moved(self.action_keys), self._launch.moved(self.shuffle_keys)
+
+    @property
+    def policies(self) -> int:
+        """P."""
+        return len(self.seeds)
+
+    def set_threads(self, threads: int) -> None:
+        """Threads make no difference here."""
+
+    def collect(self) -> Ended:
+        """Plays a rollout; the episodes that ended are told by `update`, which reads from the device."""
+        self.timer.skip()
+        self._clock.fill_(self.state.clock)
+        self._run("rollout", self._rollout)
+        self.state.counters[0] += self.config.update_steps
+        self.timer.lap("rollout")
+        return self.episodes()
+
+    def episodes(self) -> Ended:
+        """The episodes that ended in the latest rollout, by policy and environment."""
+        r = self.rollout
+        if not self._ends_now():
+            empty = np.zeros(0, np.int64)
+            return Ended(empty, empty, empty, np.zeros(0), empty, np.zeros((0, r.figures.shape[-1])))
+        finals = r.finals.cpu().numpy()
+        p, _, e = np.indices(finals.shape)
+        length = np.full(finals.size, self.games.horizon)
+        figures = r.figures.cpu().numpy().reshape(finals.size, -1)
+        return Ended(
+            p.ravel(), e.ravel(), r.labels.cpu().numpy().ravel().astype(np.int64), finals.ravel(), length, figures
+        )
+
+    def _ends_now(self) -> bool:
+        """Whether games ended in the rollout just played."""
+        return self.state.clock % self.games.horizon == 0 or self.config.update_steps >= self.games.horizon
+
+    def update(self, progress: float | NDArray) -> dict[str, NDArray]:
+        """Learns from the rollout; one read of metrics at the end."""
+        self.timer.skip()
+        rates = self.hyper.learning_rate * (1 - progress if self.config.schedule == "linear" else 1)
+        self._rate.copy_(torch.as_tensor(np.asarray(rates, np.float32)), non_blocking=True)
+        self._counter.fill_(self.state.updates)
+        self._run("update", self._update)
+        self.state.counters[1] += 1
+        found = self._metrics.cpu().double().numpy()
+        self.timer.lap("update")
+        return dict(zip((*_NAMES, "grad_norm"), found, strict=True)) | {"learning_rate": np.asarray(rates)}
+
+    def _run(self, name: str, work: Callable[[], None]) -> None:
+        """Runs work: on a GPU once plainly, then recorded as a graph, then by replaying it."""
+        with _products(self._tf32):
+            if self.device.type != "cuda":
+                work()
+                return
+            if name not in self._graphs:  # the first time compiles kernels and makes room
+                work()
+                self._graphs[name] = None
+                return
+            if self._graphs[name] is None:
+                torch.cuda.synchronize()
+                graph = torch.cuda.CUDAGraph()
+                with torch.cuda.graph(graph):
+                    work()
+                self._graphs[name] = graph
+            self._graphs[name].replay()
+
+    @torch.no_grad()
+    def _rollout(self) -> None:
+        """T steps: observe, decide, draw, step, book."""
+        g, r, s, n, shape = (
+            self.games,
+            self.rollout,
+            self.state,
+            self.games.num_envs,
+            (self.policies, self.config.num_envs),
+        )
+        end = 0
+        for t in range(self.config.update_steps):
+            words, masks = g.words.view(*shape, -1), g.mask_words.view(*shape, -1)
+            r.words[:, t], r.mask_words[:, t] = words, masks
+            g.observe(words, self._x_act)
+            actor, critic = self._network.both(self._x_act)
+            self._launch(
+                "draw", n, g.mask_layout, actor.output.float(), critic.output.float(), g.mask_words, self._keys,
+                self._clock, t, g.actions, r.action, r.log_prob, r.value,
+            )  # fmt: skip
+            g.step()
+            over = t in self._ends
+            self._launch(
+                "book", n, g.reward, g.truncated, t, end if over else -1, r.reward, r.ended, s.episode_return, r.finals
+            )
+            if over:
+                self._finish(t, end)
+                end += 1
+        g.observe(g.words.view(*shape, -1), self._x_act)
+        r.last_value.copy_(self._network.forward(_CRITIC, self._x_act.to(self._network.kind)).output[:, 0])
+
+    def _finish(self, t: int, end: int) -> None:
+        """What is known of episodes that end in step t: values of their last observations, and how they went."""
+        g, r, shape = self.games, self.rollout, (self.policies, self.config.num_envs)
+        r.labels[:, end] = g.red.view(shape)
+        if g.figures is not None:
+            r.figures[:, end] = g.figures.view(*shape, -1)
+        if not self.config.horizon_ends:
+            g.observe(g.final_words.view(*shape, -1), self._x_act)
+            value = self._network.forward(_CRITIC, self._x_act.to(self._network.kind)).output[:, 0]
+            r.bootstrap[:, t] = torch.where(g.truncated.view(shape), value.float(), 0.0)
+
+    @torch.no_grad()
+    def _update(self) -> None:
+        """Advantages, then epochs of minibatches; a policy past its KL limit sits out the rest."""
+        c, s, n = self.config, self.state, self.config.num_envs
+        self._advantages()
+        self._metrics.zero_()
+        steps = torch.zeros(self.policies, device=self.device)
+        active = torch.ones(self.policies, dtype=torch.bool, device=self.device)
+        share = n // c.minibatches
+        for epoch in range(c.epochs):
+            self._shuffle(epoch)
+            for m in range(c.minibatches):
+                terms = self._minibatch(m * share, share)
+                terms = torch.where(active, terms, 0.0)
+                steps += active
+                active = active & ~((self._limit_kl > 0) & (terms[TERMS.kl] > 1.5 * self._limit_kl))
+                norm = adam_step(
+                    s.weights, self._gradient, s.first_moment, s.second_moment, s.adam_steps, self._rate,
+                    self._grad_clip, active,
+                )  # fmt: skip
+                self._metrics += torch.cat([terms, norm.unsqueeze(0)])
+        self._metrics /= steps
+
+    def _shuffle(self, epoch: int) -> None:
+        """A random order of each policy's environments."""
+        if self.config.minibatches > 1:
+            self._launch("shuffle_key", self._sorted.numel(), self._orders, self._counter, epoch, self._sorted)
+            self._order.copy_(self._sorted.argsort(dim=1))
+        else:
+            self._order.copy_(torch.arange(self.config.num_envs, device=self.device).expand_as(self._order))
+
+    def _minibatch(self, first: int, share: int) -> Tensor:
+        """Writes the gradient of a minibatch; returns the means of what its loss is made of, (5, P)."""
+        r, samples = self.rollout, self._x.shape[2]
+        chosen = self._order[:, first : first + share]
+        index = chosen[:, None, :, None].expand(-1, r.words.shape[1], -1, r.words.shape[3])
+        torch.gather(r.words, 2, index, out=self._words.view(*index.shape))
+        self.games.observe(self._words, self._x)
+        actor, critic = self._network.both(self._x)
+        self._launch(
+            "loss", self.policies * samples, self.games.mask_layout, self._coefficients, samples,
+            actor.output.float(), critic.output.float(), self._order, first,
+            r.mask_words.view(-1, r.mask_words.shape[3]), r.action, r.log_prob, r.value, r.advantage, r.returns,
+            self._d_logits, self._d_values, self._terms,
+        )  # fmt: skip
+        self._network.backward(_ACTOR, actor, self._d_logits, self._named_gradient)
+        self._network.backward(_CRITIC, critic, self._d_values, self._named_gradient)
+        return self._terms.mean(2)
+
+    def _advantages(self) -> None:
+        """Advantages and value targets of the rollout."""
+        r, s, n = self.rollout, self.state, self.games.num_envs
+        if self.config.normalise_returns:
+            gamma = self._gamma.double()
+            self._launch("discount", n, r.reward, r.ended, gamma, s.return_sum, self._totals)
+            count = float(self._totals[0].numel())
+            square, mean = torch.var_mean(self._totals.flatten(1), dim=1, correction=0)
+            total = s.return_count + count
+            delta = mean - s.return_mean
+            s.return_square += square * count + delta**2 * s.return_count * count / total
+            s.return_mean += delta * count / total
+            s.return_count.copy_(total)
+            self._scale.copy_(1 / torch.sqrt(s.return_square / s.return_count + 1e-8))
+        self._launch(
+            "gae", n, r.reward, r.value, r.ended, r.bootstrap, r.last_value, self._scale, self._gamma, self._decay,
+            r.advantage, r.returns,
+        )  # fmt: skip
+        if self.config.normalise_advantages:
+            spread, mean = torch.std_mean(r.advantage, dim=(1, 2), keepdim=True)
+            r.advantage.sub_(mean).div_(spread + 1e-8)
+
+    def network(self) -> dict[str, Any]:
+        """What a checkpoint says of the networks."""
+        s = self.spec
+        shape = {"inputs": s.inputs, "actions": s.actions, "hidden": s.hidden, "context": 0}
+        return shape | {"head": self.head.kind, "sizes": self.head.sizes, "contexts": [[]] * self.policies}
+
+    def tensors(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """What a checkpoint holds: the policies' weights by name, and everything else that learning changes."""
+        self.games.pull()
+        rest = {name: tensor.cpu() for name, tensor in self.state.tensors().items() if name != "weights"}
+        return self.spec.parameters(self.state.weights.cpu()), rest
+
+    def load_tensors(self, policy: Mapping[str, Tensor], rest: Mapping[str, Tensor]) -> None:
+        """Takes over what a checkpoint holds; nothing changes if it does not fit."""
+        weights = self.spec.weights_from(policy, self.policies, torch.float32)
+        load_into(self.state.tensors(), {"weights": weights, **rest})
+        self.restore()
+
+    def restore(self) -> None:
+        """To be called after state or games were loaded from outside."""
+        self.games.push()
+        self._load_keys()
+        self._graphs.clear()  # they know the old places
+
+    def forget_games(self) -> None:
+        """The games in progress are gone: new ones begin."""
+        self.state.forget_games()
+
+
+def check(config: PPOConfig, horizon: int) -> None:
+    """Refuses what the resident learner has not."""
+    for name, wrong in (
+        ("replay", bool(config.replay)), ("normalise_observations", config.normalise_observations),
+        ("accumulate", config.accumulate > 1),
+    ):  # fmt: skip
+        if wrong:
+            raise ConfigError(f"{name} is {getattr(config, name)}; on a GPU there is no such thing, take --device cpu")
+    if config.num_envs % config.minibatches:
+        raise ConfigError(
+            f"{config.num_envs} environments do not divide into {config.minibatches} minibatches, as they must on a GPU"
+        )
+    if max(horizon, config.update_steps) % min(horizon, config.update_steps):
+        raise ConfigError(
+            f"update_steps is {config.update_steps} and horizon {horizon}; on a GPU one must be a multiple of the other"
+        )
+
+
+class _products:  # noqa: N801 — a context, used as a function
+    """Products of float32 matrices in TF32 within the block, or in full."""
+
+    def __init__(self, tf32: bool):
+        self._wanted = "high" if tf32 else "highest"
+
+    def __enter__(self):
+        self._before = torch.get_float32_matmul_precision()
+        torch.set_float32_matmul_precision(self._wanted)
+
+    def __exit__(self, *_):
+        torch.set_float32_matmul_precision(self._before)

@@ -1,0 +1,178 @@
+"""What is done for one sample or one environment: the rows of all kernels, for CPU and GPU alike.
+
+Networks are laid out feature by feature, (P, features, samples), so that neighbouring threads read neighbouring
+numbers. P policies, N environments each, T steps, A actions.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from cavalcade.jit import rule
+from cavalcade.rng import mix, step_key, unit, word
+
+
+class Terms(NamedTuple):
+    """Rows of what the loss is made of, per sample."""
+
+    policy: int = 0
+    value: int = 1
+    entropy: int = 2
+    kl: int = 3
+    clipped: int = 4
+
+
+TERMS = Terms()
+
+
+@rule
+def allowed(layout, words, row, action):
+    """Whether a mask, words[row] in a `MaskLayout`, allows an action."""
+    k = action - layout.first
+    if k < 0 or k >= layout.count:
+        return True
+    return words[row, k // layout.per_word] >> np.int64(k % layout.per_word) & 1 != 0
+
+
+@rule
+def draw(i, layout, logits, values, masks, keys, clock, t, actions, store_action, store_log_prob, store_value):
+    """Draws the action of environment i by its logits, and books it as step t.
+
+    logits: (P, A, N); values: (P, 1, N); masks: (P·N, V); store_…: (P, T, N).
+    """
+    n = logits.shape[2]
+    p, e = i // n, i % n
+    most, total = -math.inf, 0.0
+    for a in range(logits.shape[1]):
+        if allowed(layout, masks, i, a):
+            x = float(logits[p, a, e])
+            if x > most:
+                total *= math.exp(most - x)
+                most = x
+            total += math.exp(x - most)
+    target = unit(word(step_key(keys[i], 0, clock[0] + t), 0)) * total
+    chosen, reached = -1, 0.0
+    for a in range(logits.shape[1]):
+        if (chosen < 0 or reached <= target) and allowed(layout, masks, i, a):
+            chosen = a
+            reached += math.exp(float(logits[p, a, e]) - most)
+    actions[i] = chosen
+    store_action[p, t, e] = chosen
+    store_log_prob[p, t, e] = float(logits[p, chosen, e]) - most - math.log(total)
+    store_value[p, t, e] = values[p, 0, e]
+
+
+@rule
+def book(i, reward, truncated, t, end, rewards, ended, total, finals):
+    """Books the result of step t of environment i; `end`: which of the rollout's ends this step is, or −1.
+
+    rewards, ended: (P, T, N); total: (P, N), reward so far; finals: (P, ends, N), returns of episodes that ended.
+    """
+    n = rewards.shape[2]
+    p, e = i // n, i % n
+    rewards[p, t, e] = reward[i]
+    ended[p, t, e] = truncated[i]
+    total[p, e] += reward[i]
+    if truncated[i] and end >= 0:
+        finals[p, end, e] = total[p, e]
+        total[p, e] = 0
+
+
+@rule
+def discount(i, rewards, ended, gamma, running, totals):
+    """Discounted rewards so far of environment i, (P, T, N)."""
+    n = rewards.shape[2]
+    p, e = i // n, i % n
+    total = running[p, e]
+    for t in range(rewards.shape[1]):
+        total = gamma[p] * total + rewards[p, t, e]
+        totals[p, t, e] = total
+        if ended[p, t, e]:
+            total = 0.0
+    running[p, e] = total
+
+
+@rule
+def shuffle_key(i, keys, counter, epoch, out):
+    """A random number for environment i: sorted by them, environments are in random order. keys: (P,); out: (P, N)."""
+    n = out.shape[1]
+    p, e = i // n, i % n
+    out[p, e] = np.int64(mix(step_key(keys[p], counter[0], epoch) + np.uint64(e)) >> np.uint64(1))
+
+
+@rule
+def loss(
+    i,
+    layout,
+    c,
+    samples,
+    logits,
+    values,
+    order,
+    first,
+    masks,
+    action,
+    log_prob,
+    value,
+    advantage,
+    returns,
+    d_logits,
+    d_values,
+    terms,
+):
+    """The PPO loss of one sample, its gradient by logits and value, and what it is made of.
+
+    Sample i is step t of an environment of the minibatch: i = (p, t, j), environment order[p, first + j].
+    c: coefficients (P,) each; logits, d_logits: (P, A, T·m); values, d_values: (P, 1, T·m); terms: (5, P, T·m);
+    masks: (P·T·N, V); the rest (P, T, N). The gradient is that of the mean over `samples`.
+    """
+    steps, n = action.shape[1], action.shape[2]
+    b = logits.shape[2]
+    m = b // steps
+    p, k = i // b, i % b
+    t, j = k // m, k % m
+    e = order[p, first + j]
+    row = (p * steps + t) * n + e
+    most, total, weighted = -math.inf, 0.0, 0.0
+    for a in range(logits.shape[1]):
+        if allowed(layout, masks, row, a):
+            x = float(logits[p, a, k])
+            if x > most:
+                shrink = math.exp(most - x)
+                total *= shrink
+                weighted *= shrink
+                most = x
+            mass = math.exp(x - most)
+            total += mass
+            weighted += mass * x
+    log_total = most + math.log(total)
+    entropy = log_total - weighted / total
+    chosen = action[p, t, e]
+    log_ratio = float(logits[p, chosen, k]) - log_total - log_prob[p, t, e]
+    ratio, clip, gain = math.exp(log_ratio), c.clip[p], advantage[p, t, e]
+    held = min(max(ratio, 1 - clip), 1 + clip)
+    free = ratio * gain <= held * gain  # the smaller of the two, and only it has a gradient
+    slope = -gain * ratio if free else 0.0
+    for a in range(logits.shape[1]):
+        g = 0.0
+        if allowed(layout, masks, row, a):
+            log_p = float(logits[p, a, k]) - log_total
+            prob = math.exp(log_p)
+            g = -slope * prob + c.entropy[p] * prob * (log_p + entropy)
+            if a == chosen:
+                g += slope
+        d_logits[p, a, k] = g / samples
+    v, target, old, near = float(values[p, 0, k]), returns[p, t, e], value[p, t, e], c.value_clip[p]
+    square, d_value = (v - target) ** 2, 2 * (v - target)
+    if near > 0:
+        bound = old + min(max(v - old, -near), near)
+        if (bound - target) ** 2 > square:
+            square = (bound - target) ** 2
+            d_value = 2 * (bound - target) if abs(v - old) < near else 0.0
+    d_values[p, 0, k] = c.value[p] * d_value / samples
+    terms[TERMS.policy, p, k] = -min(ratio * gain, held * gain)
+    terms[TERMS.value, p, k] = square
+    terms[TERMS.entropy, p, k] = entropy
+    terms[TERMS.kl, p, k] = ratio - 1 - log_ratio
+    terms[TERMS.clipped, p, k] = 1.0 if ratio > 1 + clip or ratio < 1 - clip else 0.0

@@ -1,0 +1,159 @@
+"""The resident learner on the CPU, where its kernels are loops: held to the plain torch learner."""
+
+import numpy as np
+import pytest
+import torch
+
+from cavalcade.config import PPOConfig
+from cavalcade.envs.cage2 import Cage2
+from cavalcade.envs.cage2.resident import ResidentCage2
+from cavalcade.envs.cage2.workflow import WorkflowCage2
+from cavalcade.errors import ConfigError
+from cavalcade.ppo.resident.learner import ResidentLearner
+from cavalcade.ppo.torch_learner import TorchLearner
+
+CPU = torch.device("cpu")
+HIDDEN = (16, 12)
+
+
+def pair(policies=2, n=6, horizon=10, steps=20, env=None, extras=(), dtype="uint8", **given):
+    """A resident learner and a plain one, on equal games."""
+    config = PPOConfig(num_envs=n, update_steps=steps, hidden=HIDDEN, epochs=2, learner="torch", **given)
+    options = {"red": "meander", "horizon": horizon, "seed": list(range(policies)), "extras": extras, "dtype": dtype}
+    envs = [env() if env else Cage2(policies * n, **options) for _ in range(2)]
+    for one in envs:
+        one.reset()
+    seeds = list(range(policies))
+    resident = ResidentLearner(envs[0], ResidentCage2(envs[0], CPU), config, seeds)
+    return resident, TorchLearner(envs[1], config, seeds)
+
+
+def compare(resident, plain, tolerance=2e-5):
+    r, p = resident.rollout, plain.rollout
+    assert torch.equal(r.action, p.action)
+    assert torch.equal(r.ended, p.ended)
+    torch.testing.assert_close(r.reward, p.reward)
+    torch.testing.assert_close(r.bootstrap * r.ended, p.bootstrap * p.ended, atol=1e-4, rtol=1e-4)
+    for name in ("log_prob", "value", "advantage", "returns"):
+        torch.testing.assert_close(getattr(r, name), getattr(p, name), atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(resident.state.weights, plain.state.weights, atol=tolerance, rtol=1e-3)
+    for name in ("return_sum", "return_mean", "return_square", "episode_return", "adam_steps"):
+        torch.testing.assert_close(getattr(resident.state, name), getattr(plain.state, name))
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {}, {"horizon_ends": True}, {"value_clip": 0.2}, {"normalise_returns": False, "normalise_advantages": False},
+        {"steps": 10}, {"steps": 5}, {"extras": ("scans", "decoys", "action", "time"), "dtype": "float32"},
+        {"policies": 1}, {"grad_clip": 0.0, "entropy_coef": 0.1},
+    ],
+)  # fmt: skip
+def test_it_is_the_plain_learner(given):
+    resident, plain = pair(**given)
+    for update in range(3):
+        mine, theirs = resident.collect(), plain.collect()
+        np.testing.assert_allclose(np.sort(mine.total), np.sort(theirs.total), atol=1e-5)
+        one, other = resident.update(update / 3), plain.update(update / 3)
+        for name in ("policy_loss", "value_loss", "entropy", "kl", "clip_fraction", "grad_norm", "learning_rate"):
+            np.testing.assert_allclose(one[name], other[name], atol=2e-4, rtol=2e-3, err_msg=name)
+        compare(resident, plain)
+
+
+def workflow_games():
+    env = WorkflowCage2(12, red="bline", horizon=10, horizon_ends=False)
+    env.reset()
+    for i, order in enumerate([(0, 1, 2, 3, 4), (4, 3, 2, 1, 0)]):
+        rows = slice(6 * i, 6 * i + 6)
+        env.assign(rows, order=order, seed=i, alignment="delta", weight=10.0)
+    return env
+
+
+def test_games_with_orders_are_the_same_and_their_figures_are_told():
+    config = PPOConfig(num_envs=6, update_steps=20, hidden=HIDDEN, epochs=1, learner="torch")
+    envs = [workflow_games(), workflow_games()]
+    resident = ResidentLearner(envs[0], ResidentCage2(envs[0], CPU), config, [0, 1])
+    plain = TorchLearner(envs[1], config, [0, 1])
+    for _ in range(2):
+        mine, theirs = resident.collect(), plain.collect()
+        resident.update(0.0)
+        plain.update(0.0)
+        order = [np.lexsort((np.arange(len(x.total)), x.environment, x.policy)) for x in (mine, theirs)]
+        for name in ("policy", "environment", "total", "length", "figures", "label"):
+            a, b = (np.asarray(getattr(x, name))[o] for x, o in zip((mine, theirs), order, strict=True))
+            np.testing.assert_allclose(a, b, atol=1e-5, err_msg=name)
+        compare(resident, plain)
+
+
+def test_minibatches_are_shares_of_the_environments_in_a_new_order_each_time():
+    resident, _ = pair(n=8, minibatches=2)
+    seen = []
+    for update in range(2):
+        resident._counter.fill_(update)
+        for epoch in range(2):
+            resident._shuffle(epoch)
+            assert all(sorted(row) == list(range(8)) for row in resident._order.tolist())
+            seen.append(resident._order.flatten().tolist())
+    assert len({tuple(x) for x in seen}) == 4
+    resident.collect()
+    assert np.isfinite(resident.update(0.0)["grad_norm"]).all()
+
+
+def test_two_halves_make_the_gradient_of_the_whole():
+    resident, _ = pair(n=8)
+    halves, _ = pair(n=8, minibatches=2)
+    for one in (resident, halves):
+        one.collect()
+        one._advantages()
+        one._order.copy_(torch.arange(8).expand(2, -1))
+    resident._minibatch(0, 8)
+    parts = []
+    for first in (0, 4):
+        halves._minibatch(first, 4)
+        parts.append(halves._gradient.clone())
+    torch.testing.assert_close(sum(parts) / 2, resident._gradient, atol=1e-6, rtol=1e-4)
+
+
+def test_a_policy_past_its_limit_sits_out_the_rest():
+    resident, plain = pair(target_kl=1e-9)
+    for one in (resident, plain):
+        one.collect()
+        one.update(0.0)
+    assert torch.equal(resident.state.adam_steps, plain.state.adam_steps)
+    torch.testing.assert_close(resident.state.weights, plain.state.weights, atol=2e-5, rtol=1e-3)
+
+
+def test_a_saved_learner_goes_on_as_if_it_had_not_stopped():
+    one, _ = pair()
+    one.collect()
+    one.update(0.0)
+    policy, rest = one.tensors()
+    games = one.env.save_state()
+    other, _ = pair()
+    other.env.load_state(games)
+    other.load_tensors(policy, rest)
+    for learner in (one, other):
+        learner.collect()
+        learner.update(0.5)
+    assert torch.equal(one.state.weights, other.state.weights)
+
+
+def test_bf16_products_are_near():
+    resident, _ = pair()
+    low = ResidentLearner(resident.env, ResidentCage2(resident.env, CPU), resident.config, [0, 1], precision="bf16")
+    for one in (resident, low):
+        one.collect()
+        one.update(0.0)
+    torch.testing.assert_close(resident.state.weights, low.state.weights, atol=0.02, rtol=0.1)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"normalise_observations": True}, "normalise_observations"), ({"replay": 1}, "replay"),
+        ({"minibatches": 4}, "4 minibatches"), ({"steps": 15}, "multiple"),
+    ],
+)  # fmt: skip
+def test_what_it_has_not_is_refused(given, words):
+    with pytest.raises(ConfigError, match=words):
+        pair(**given)
