@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import yaml
 
+from cavalcade.device import Device
 from cavalcade.errors import ConfigError, at_least, one_of, seed_from
 from cavalcade.plain import differences
 
@@ -150,6 +151,10 @@ class TrainConfig:
     """Seed of the first policy; the others follow on."""
     policies: int = 1
     """Policies trained side by side, each with a seed of its own."""
+    device: Device = "auto"
+    """Where games and learning run; auto: on the GPU if there is one and it has what is asked for."""
+    precision: Literal["fp32", "tf32", "bf16"] = "tf32"
+    """On a GPU: of products of matrices; weights stay in single precision."""
     checkpoint_every: int = 500
     """Updates between checkpoints; 0 for one at the end only."""
     keep: int = 3
@@ -191,6 +196,8 @@ class CyborgTrainConfig(TrainConfig):
 
     def __post_init__(self):
         super().__post_init__()
+        if self.device == "cuda":
+            raise ConfigError("device is cuda with target cyborg; CybORG and its learner run on the CPU")
         if not self.cyborg:
             raise ConfigError("target is cyborg without --cyborg; name your clone of cage-challenge/cage-challenge-2")
         _check_cyborg_host(self.host)
@@ -351,6 +358,10 @@ class SearchConfig:
     """Orders that the winner is confirmed against, from the second best to the worst."""
     controls: bool = True
     """Also train without alignment reward, with shuffled orders, without seeing the order, and without workflow."""
+    device: Device = "auto"
+    """Where games and learning run; auto: on the GPU if there is one and it has what is asked for."""
+    precision: Literal["fp32", "tf32", "bf16"] = "tf32"
+    """On a GPU: of products of matrices; weights stay in single precision."""
     seed: int = 0
     """Seed of the search."""
     checkpoint_every: int = 100
@@ -375,6 +386,8 @@ class SearchConfig:
         if self.target != "cyborg" and (given := differences(HostConfig(), self.host)):
             raise ConfigError(f"{given[0].split()[0]} is given with {self.target}; only cyborg is hosted in workers")
         _check_cyborg_host(self.host)
+        if self.device == "cuda" and self.target != "cage2":
+            raise ConfigError(f"device is cuda with target {self.target}; only cage2 runs on a GPU")
         if self.target == "checkpoints" and (given := differences(Cage2Task(horizon=self.task.horizon), self.task)):
             raise ConfigError(f"{given[0].split()[0]} is given with {self.target}; only games of CAGE-2 have it")
         if not 0 <= self.compliance_threshold <= 1:

@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Literal
 import yaml
 
 from cavalcade.config import HostConfig
+from cavalcade.device import Device
 from cavalcade.errors import ConfigError, at_least, one_of, seed_from
 
 
@@ -169,7 +170,7 @@ class ExtrasConfig:
 class MachineConfig:
     """What the learner runs on."""
 
-    device: Literal["auto", "cpu", "cuda"] = "auto"
+    device: Device = "auto"
     """Where the network lives; auto: on the GPU if there is one."""
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
     """Of products of matrices; weights stay in single precision."""

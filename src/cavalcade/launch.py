@@ -49,6 +49,12 @@ class Launcher:
             return type(x)(*map(self.moved, x))  # pyright: ignore[reportCallIssue]
         return self._cuda.to_device(x) if self._cuda is not None and hasattr(x, "dtype") else x
 
+    def copy(self, here: Any, there: Any) -> None:
+        """Copies arrays of NumPy, or a record of them, into what `moved` made of them."""
+        for mine, theirs in zip(here, there, strict=True) if isinstance(here, tuple) else ((here, there),):
+            if self._cuda is not None and hasattr(mine, "dtype"):
+                theirs.copy_to_device(mine)
+
     def back(self, here: Any, there: Any) -> None:
         """Copies a record of arrays from the device into the one it came from."""
         for mine, theirs in zip(here, there, strict=True):

@@ -51,11 +51,10 @@ class Packed(NamedTuple):
 
 
 class MaskLayout(NamedTuple):
-    """Which actions have a bit in the words of a mask; all others are always allowed."""
+    """Which actions have a bit in the two words of a mask; all others are always allowed."""
 
-    first: int  # action
-    count: int
-    per_word: int
+    first: int  # action with the lowest bit of the first word
+    half: int  # actions with a bit in each word
 
 
 class Environment(ABC):

@@ -102,6 +102,9 @@ class Learner(ABC):
         shape = {"inputs": s.inputs, "actions": s.actions, "hidden": s.hidden, "context": s.context}
         return shape | {"head": self.head.kind, "sizes": self.head.sizes, "contexts": self.context.tolist()}
 
+    def before_change(self) -> None:  # noqa: B027 — most have nothing to bring back
+        """To be called before games are changed from outside."""
+
     def forget_games(self) -> None:
         """The games in progress are gone: new ones begin."""
         self.state.forget_games()

@@ -112,7 +112,7 @@ class LearnerState:
 def observation_scaling(state: LearnerState, normalise: bool) -> tuple[np.ndarray, np.ndarray]:
     """What to take off observations and what to multiply them by, (P, O) each."""
     moments = (state.observation_count, state.observation_mean, state.observation_square)
-    return scaling_from(*(x.numpy() for x in moments), normalise=normalise)
+    return scaling_from(*(x.cpu().numpy() for x in moments), normalise=normalise)
 
 
 def scaling_from(

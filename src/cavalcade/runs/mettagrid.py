@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from cavalcade.config import HostConfig
 from cavalcade.config_mettagrid import MettagridTask, MettagridTrainConfig, TokenPolicyConfig
+from cavalcade.device import device_named
 from cavalcade.envs.contract import Environment
 from cavalcade.envs.mettagrid.layout import token_layout
 from cavalcade.envs.mettagrid.source import mettagrid_source
@@ -64,7 +65,7 @@ def check_fits(config: MettagridTrainConfig, agents: int) -> None:
             f"{config.host.workers} workers on {here} cores: each step would wait for the slowest; take {size} with a "
             "--batch-size and --minibatch-size to match, or --hardware laptop"
         )
-    on_gpu = device_for(config).type == "cuda" and not config.machine.offload
+    on_gpu = device_named(config.machine.device).type == "cuda" and not config.machine.offload
     state = 8 * config.policy.width / c.bptt_horizon
     needed = 0 if on_gpu else int(c.batch_size * (3 * config.arena.max_tokens + 32 + state))
     needed += c.num_envs * agents * 2 * 3 * game_of(config.arena).game.obs.num_tokens + c.num_envs * 500_000
@@ -77,17 +78,9 @@ def check_fits(config: MettagridTrainConfig, agents: int) -> None:
         )
 
 
-def device_for(config: MettagridTrainConfig) -> torch.device:
-    """Where a run's network lives."""
-    there = torch.cuda.is_available()
-    if config.machine.device == "cuda" and not there:
-        raise ConfigError("device is cuda, but torch sees no GPU here; take --device cpu")
-    return torch.device("cuda" if there and config.machine.device != "cpu" else "cpu")
-
-
 def learner_for(env: Environment, config: MettagridTrainConfig) -> BpttLearner:
     """The learner of a run, with the extras that were asked for."""
-    x, c, device = config.extras, config.ppo, device_for(config)
+    x, c, device = config.extras, config.ppo, device_named(config.machine.device)
     learner = BpttLearner(env, layout_of(config.arena), config, device)
     if x.priority_alpha:
         segments = learner.experience.segments

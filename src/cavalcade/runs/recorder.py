@@ -21,6 +21,7 @@ from cavalcade.vector.hosted import BROKEN
 
 EPISODE_COLUMNS = ("update", "policy", "environment", "label", "return", "length")
 _SHOWN = ("reward", "policy_loss", "value_loss", "entropy", "kl", "distinct_rows")
+_MOST = 1000  # episodes of an update that are listed one by one; metrics count them all
 _RECENT = 20  # updates whose episodes the returns on display are the mean of
 
 
@@ -107,6 +108,8 @@ class TrainingRecorder:
         return self._seconds_before + time.monotonic() - self._start
 
     def _log_episodes(self, update: int, ended: Ended) -> None:
+        if len(ended.total) > _MOST:
+            ended = Ended(*(column[:_MOST] for column in ended))
         names = self._labels
         labels = [names[label] for label in ended.label.tolist()]
         columns = (

@@ -16,6 +16,8 @@ from cavalcade.plain import as_dict
 from cavalcade.ppo.fused.learner import why_not
 from cavalcade.ppo.make import make_learner
 from cavalcade.ppo.precompile import StandIn, compiled_learner
+from cavalcade.ppo.resident.learner import ResidentLearner
+from cavalcade.ppo.resident.make import resident_device, resident_learner
 from cavalcade.ppo.threads import choose_threads, choose_torch_threads, use_threads
 from cavalcade.ppo.torch_learner import TorchLearner
 from cavalcade.ppo.trainer import Trainee, train
@@ -55,16 +57,19 @@ class Training:
         checkpoint = run.checkpoint_for(config) if resume else None
         known = threads or (run.threads() if resume else 0)
         self.learner: Trainee
+        self.notes: list[str] = []
         if isinstance(config, MettagridTrainConfig):
             threads = self._prepare_bptt(config, known)
         else:
             threads = self._prepare_population(config, known)
         self.env.reset()
         if checkpoint:
-            self.learner.load_tensors(checkpoint.policy, checkpoint.learner)
             self.env.load_state(checkpoint.environment)
+            self.learner.load_tensors(checkpoint.policy, checkpoint.learner)
             if not self.env.continues:
                 self.learner.forget_games()
+        if isinstance(self.learner, ResidentLearner):
+            self.learner.restore()
         self._checkpoint = checkpoint
         self._writers = [make_writer(name, run.path, as_dict(config)) for name in writers]
         if not resume:
@@ -72,6 +77,10 @@ class Training:
 
     def _prepare_population(self, config: TrainConfig | GymTrainConfig, known: int) -> int:
         """Environment and learner of policies without memory; returns how many threads they use."""
+        if type(config) is TrainConfig:
+            device, self.notes = resident_device(config.device, config.ppo, config.task.horizon)
+            if device.type == "cuda":
+                return self._prepare_resident(config, device)
         trial = environment_for(config, all_threads())
         if trial.continues:
             compiled_learner(trial, config.ppo, config.seeds)
@@ -80,17 +89,26 @@ class Training:
         threads = known or choose_threads()
         use_threads(threads)
         self.env = environment_for(config, threads) if trial.continues else trial
-        self.learner, self.notes = make_learner(self.env, config.ppo, config.seeds)
+        self.learner, notes = make_learner(self.env, config.ppo, config.seeds)
+        self.notes = [*self.notes, *notes]
         if isinstance(self.learner, TorchLearner):
             torch.set_num_threads(known or choose_torch_threads())
         return threads
+
+    def _prepare_resident(self, config: TrainConfig, device: torch.device) -> int:
+        """Games and learner on a GPU; returns how many threads the host uses."""
+        self.env = environment_for(config, 1)
+        self.env.reset()
+        self.learner = resident_learner(self.env, config.ppo, config.seeds, device, config.precision)
+        self.notes = [*self.notes, f"on {torch.cuda.get_device_name(device)}", *self.learner.notes]
+        return 1
 
     def _prepare_bptt(self, config: MettagridTrainConfig, known: int) -> int:
         """Arenas and learner of a policy with memory; returns how many threads learning uses."""
         threads = known or choose_torch_threads()
         use_threads(threads)
         torch.set_num_threads(threads)
-        self.env, self.notes = environment_for(config, threads), []
+        self.env = environment_for(config, threads)
         try:
             self.learner = learner_for(self.env, config)
         except BaseException:

@@ -23,6 +23,7 @@ from cavalcade.jit import all_threads
 from cavalcade.plain import as_dict
 from cavalcade.ppo.player import Player
 from cavalcade.ppo.precompile import compiled_learner
+from cavalcade.ppo.resident.make import resident_device
 from cavalcade.ppo.threads import choose_threads, use_threads
 from cavalcade.runs.checkpoint import save_checkpoint
 from cavalcade.runs.directory import METRICS, SEARCH, RunDirectory, provenance
@@ -69,7 +70,7 @@ class Search:
         self.scoring_seconds = float(info.get("scoring_seconds", 0.0))
         self._seconds_before = float(info.get("seconds", 0.0))
         self._saved = self.updates if checkpoint else -1
-        self._together = config.together or (_PER_THREAD * self.threads if config.target != "cyborg" else 1)
+        self._together = config.together or self._suits_machine()
         slots: list[Any] = info.get("slots") or [None]
         self.pool = Pool(config, self.orders, len(slots), self.threads)
         if checkpoint:
@@ -82,6 +83,15 @@ class Search:
         self._metrics = Log(run.path / METRICS, offset=offsets.get(METRICS))
         self._table.flush()
         self._start = time.monotonic()
+
+    def _suits_machine(self) -> int:
+        """Orders in training together where the configuration leaves it open: on a GPU all of them."""
+        c = self.config
+        if c.target == "cyborg":
+            return 1
+        if c.target == "cage2" and resident_device(c.device, c.ppo, c.task.horizon)[0].type == "cuda":
+            return len(self.orders)
+        return _PER_THREAD * self.threads
 
     @property
     def seconds(self) -> float:

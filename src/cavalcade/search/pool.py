@@ -13,9 +13,12 @@ from torch import Tensor
 from cavalcade.config import SearchConfig
 from cavalcade.policy.mlp import MlpSpec
 from cavalcade.ppo.keys import environment_keys, policy_keys
+from cavalcade.ppo.learner import Learner
 from cavalcade.ppo.make import make_learner
 from cavalcade.ppo.player import Player
 from cavalcade.ppo.population import LearnerState, observation_scaling
+from cavalcade.ppo.resident.learner import ResidentLearner
+from cavalcade.ppo.resident.make import resident_device, resident_learner
 from cavalcade.ppo.rollout import Ended
 from cavalcade.ppo.threads import Watch, use_threads
 from cavalcade.ppo.trainer import check_finite
@@ -53,8 +56,16 @@ class Pool:
         self.config, self.orders, self._threads = config, orders, threads
         n = config.ppo.num_envs
         self.env = make_environment(config, slots * n, seed=list(range(slots)), threads=threads)
-        self.learner, self.notes = make_learner(self.env, config.ppo, list(range(slots)))
+        device = (
+            resident_device(config.device, config.ppo, config.task.horizon)[0] if config.target == "cage2" else None
+        )
         self.env.reset()
+        self.learner: Learner | ResidentLearner
+        if device is not None and device.type == "cuda":
+            self.learner = resident_learner(self.env, config.ppo, list(range(slots)), device, config.precision)
+            self.notes = self.learner.notes
+        else:
+            self.learner, self.notes = make_learner(self.env, config.ppo, list(range(slots)))
         self.slots: list[Slot | None] = [None] * slots
         self.tail = np.full((slots, n, TAIL), np.nan)
         use_threads(threads)
@@ -73,7 +84,8 @@ class Pool:
     def start(self, i: int, member: Member, stored: Mapping[str, Tensor] | None) -> None:
         """Puts a member into a slot; stored: the policy it begins with."""
         n, learner = self.config.ppo.num_envs, self.learner
-        fresh = LearnerState.fresh(self.spec, [member.seed], n, learner.dtype)
+        learner.before_change()
+        fresh = LearnerState.fresh(self.spec, [member.seed], n, learner.state.weights.dtype)
         for name, mine in learner.state.tensors().items():
             if name == "counters":
                 continue
@@ -81,7 +93,6 @@ class Pool:
             mine[i] = stored[name] if take and stored is not None else getattr(fresh, name)[0]
         learner.action_keys[i * n : (i + 1) * n] = environment_keys([member.seed], n)
         learner.shuffle_keys[i] = policy_keys([member.seed])[0]
-        learner.restore()
         workflow = self.config.workflow
         self.env.assign(
             slice(i * n, (i + 1) * n),
@@ -91,6 +102,7 @@ class Pool:
             alignment=workflow.alignment if member.aligned else "none",
             weight=workflow.alignment_lambda if member.aligned else 0.0,
         )
+        learner.restore()
         self.slots[i] = Slot(member)
         self.tail[i] = np.nan
 
@@ -134,13 +146,13 @@ class Pool:
         assert slot is not None
         self.slots[i] = None
         rows = self.learner.state.tensors()
-        return slot, {name: rows[name][i].clone() for name in _POLICY_ROWS}
+        return slot, {name: rows[name][i].cpu().clone() for name in _POLICY_ROWS}
 
     def player(self, i: int) -> Player:
         """The policy of a slot at play."""
         shift, scale = observation_scaling(self.learner.state, self.config.ppo.normalise_observations)
         one = slice(i, i + 1)
-        weights = self.learner.state.weights[one].numpy().copy()
+        weights = self.learner.state.weights[one].cpu().numpy().copy()
         return Player(self.spec, weights, np.zeros((1, 0)), shift[one], scale[one])
 
     def tail_score(self, i: int) -> tuple[float, float]:
@@ -151,6 +163,7 @@ class Pool:
     def resized(self, keep: Sequence[int], slots: int) -> "Pool":
         """A pool of another number of slots that goes on with these; this one is at its end."""
         n, keep = self.config.ppo.num_envs, list(keep)
+        self.learner.before_change()
         other = Pool(self.config, self.orders, slots, self._threads)
         rows = np.array([row for i in keep for row in range(i * n, (i + 1) * n)], np.int64)
         if keep:
@@ -189,10 +202,10 @@ class Pool:
         slots: list[Mapping[str, Any] | None],
     ) -> None:
         """Takes over what was saved from a pool of as many slots."""
-        self.learner.load_tensors(policy, rest)
+        self.env.load_state(dict(games))
         self.learner.action_keys[:] = rest["action_keys"].numpy().view(np.uint64)
         self.learner.shuffle_keys[:] = rest["shuffle_keys"].numpy().view(np.uint64)
-        self.env.load_state(dict(games))
+        self.learner.load_tensors(policy, rest)
         if not self.env.continues:
             self.learner.state.forget_games()
         self.tail[:] = games["tail"]

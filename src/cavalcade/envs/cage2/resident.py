@@ -50,11 +50,7 @@ class ResidentCage2:
         self._tracked = isinstance(env, WorkflowCage2)
         self._more = ORDER_BITS if self._tracked else 0  # values of the order, behind the others
         self.actions = torch.zeros(self.num_envs, dtype=torch.int32, device=device)
-        self.push()
-
-    def push(self) -> None:
-        """Takes over the games of the batch as they are now."""
-        env, move = self.host, self.launch.moved
+        move = self.launch.moved
         self._state, self._out = move(env.state), move(env._outputs)
         self._track: Any = ()
         if isinstance(env, WorkflowCage2):
@@ -64,6 +60,14 @@ class ResidentCage2:
             for name in ("words", "mask_words", "final_words", "reward", "truncated", "final_red")
         )
         self.figures: Tensor | None = torch.as_tensor(self._track[2], device=self.device) if self._tracked else None
+
+    def push(self) -> None:
+        """Takes over the games of the batch as they are now, in place."""
+        env, copy = self.host, self.launch.copy
+        copy(env.state, self._state)
+        copy(env._outputs, self._out)
+        if isinstance(env, WorkflowCage2):
+            copy(env.track, self._track[0])
 
     def pull(self) -> None:
         """Brings the games back into the batch."""

@@ -7,13 +7,16 @@ from cavalcade.ppo.resident import sample
 # fmt: off
 
 
-@cuda.jit
-def draw(count, layout, logits, values, masks, keys, clock, t, actions, store_action, store_log_prob, store_value):
+@cuda.jit(fastmath=True)
+def draw(
+    count, layout, outputs, logits, values, masks, keys, clock, t, actions, store_action, store_log_prob, store_value
+):
     """Draws of all environments."""
     i = cuda.grid(1)
     if i < count:
         sample.draw(
-            i, layout, logits, values, masks, keys, clock, t, actions, store_action, store_log_prob, store_value
+            i, layout, outputs, logits, values, masks, keys, clock, t, actions, store_action, store_log_prob,
+            store_value,
         )
 
 
@@ -41,17 +44,17 @@ def shuffle_key(count, keys, counter, epoch, out):
         sample.shuffle_key(i, keys, counter, epoch, out)
 
 
-@cuda.jit
+@cuda.jit(fastmath=True)
 def loss(
-    count, layout, c, samples, logits, values, order, first, masks, action, log_prob, value, advantage, returns,
-    d_logits, d_values, terms,
+    count, layout, outputs, c, samples, logits, values, order, first, masks, action, log_prob, value, advantage,
+    returns, d_logits, d_values, terms,
 ):
     """Losses of all samples of a minibatch."""
     i = cuda.grid(1)
     if i < count:
         sample.loss(
-            i, layout, c, samples, logits, values, order, first, masks, action, log_prob, value, advantage, returns,
-            d_logits, d_values, terms,
+            i, layout, outputs, c, samples, logits, values, order, first, masks, action, log_prob, value, advantage,
+            returns, d_logits, d_values, terms,
         )
 
 

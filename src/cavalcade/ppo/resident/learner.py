@@ -15,7 +15,7 @@ from torch import Tensor
 from cavalcade.config import PPOConfig
 from cavalcade.envs.cage2.resident import ResidentCage2
 from cavalcade.envs.contract import Environment
-from cavalcade.errors import ConfigError
+from cavalcade.errors import ConfigError, TrainingError
 from cavalcade.launch import Launcher
 from cavalcade.policy.mlp import NETS
 from cavalcade.ppo.keys import environment_keys, policy_keys
@@ -68,16 +68,50 @@ class ResidentLearner:
         self._launch = Launcher(self.device, f"{_HERE}.loops", f"{_HERE}.kernels")
         kind = torch.bfloat16 if precision == "bf16" else torch.float32
         self._tf32 = precision == "tf32"
-        self._network = Network(self.spec, self.state.weights, kind)
-        self._gradient = torch.zeros_like(self.state.weights)
-        self._named_gradient = self.spec.parameters(self._gradient)
+        self._kind = kind
+        self._player = Network(self.spec, self.state.weights, n, kind)
+        self._gradient, self._part = (torch.zeros_like(self.state.weights) for _ in range(2))
         self._graphs: dict[str, Any] = {}
+        self.notes: list[str] = []  # what happened and was dealt with, to be told once
         self._allocate()
+        self._make_room()
+
+    def _make_room(self) -> None:
+        """Buffers of a minibatch, and a first gradient on them; if memory does not suffice, in smaller pieces."""
+        c = self.config
+        share, self._pieces = c.num_envs // c.minibatches, c.accumulate
+        while True:
+            try:
+                self._allocate_minibatch()
+                with _products(self._tf32):
+                    self._minibatch(0, share)
+                return
+            except torch.OutOfMemoryError:
+                if share % (2 * self._pieces):
+                    raise TrainingError(
+                        f"{c.num_envs} environments × {c.update_steps} steps do not fit into the GPU; lower --num-envs"
+                    ) from None
+                self._pieces *= 2
+                self.__dict__.pop("_network", None)  # its memory is needed
+                torch.cuda.empty_cache()
+                self.notes = [f"out of memory: minibatches are computed in {self._pieces} pieces"]
+
+    def _allocate_minibatch(self) -> None:
+        """What is computed of a minibatch at a time."""
+        c, policies = self.config, self.policies
+        samples = c.update_steps * (c.num_envs // c.minibatches // self._pieces)
+
+        def zeros(*shape: int, of: torch.dtype = torch.float32) -> Tensor:
+            return torch.zeros(shape, dtype=of, device=self.device)
+
+        self._network = Network(self.spec, self.state.weights, samples, self._kind)
+        self._words = zeros(policies, samples, self.games.words.shape[1], of=torch.int64)
+        self._d_logits, self._d_values = zeros(policies, self.spec.padded_actions, samples), zeros(policies, 1, samples)
+        self._terms = zeros(len(TERMS), policies, samples)
 
     def _allocate(self) -> None:
         """Everything else that kernels read and write."""
         c, device, policies, n = self.config, self.device, self.policies, self.config.num_envs
-        outputs, samples = self.spec.actions, c.update_steps * n // c.minibatches
 
         def zeros(*shape: int, of: torch.dtype = torch.float32) -> Tensor:
             return torch.zeros(shape, dtype=of, device=device)
@@ -86,11 +120,6 @@ class ResidentLearner:
             return torch.as_tensor(np.asarray(values, np.float32)).to(device)
 
         h = self.hyper
-        self._x_act = zeros(policies, self.spec.inputs, n)
-        self._x = zeros(policies, self.spec.inputs, samples)
-        self._words = zeros(policies, samples, self.games.words.shape[1], of=torch.int64)
-        self._d_logits, self._d_values = zeros(policies, outputs, samples), zeros(policies, 1, samples)
-        self._terms = zeros(len(TERMS), policies, samples)
         self._order, self._sorted = (zeros(policies, n, of=torch.int64) for _ in range(2))
         self._totals = zeros(policies, c.update_steps, n, of=torch.float64)
         self._clock, self._counter = zeros(1, of=torch.int64), zeros(1, of=torch.int64)
@@ -99,9 +128,6 @@ class ResidentLearner:
         self._gamma, self._decay = held(h.gamma), held(h.gamma * h.gae_lambda)
         self._limit_kl, self._grad_clip = held(h.target_kl), held(h.grad_clip)
         self._coefficients = Coefficients(held(h.clip), held(h.value_coef), held(h.entropy_coef), held(h.value_clip))
-        self._load_keys()
-
-    def _load_keys(self) -> None:
         self._keys, self._orders = self._launch.moved(self.action_keys), self._launch.moved(self.shuffle_keys)
 
     @property
@@ -183,11 +209,10 @@ class ResidentLearner:
         for t in range(self.config.update_steps):
             words, masks = g.words.view(*shape, -1), g.mask_words.view(*shape, -1)
             r.words[:, t], r.mask_words[:, t] = words, masks
-            g.observe(words, self._x_act)
-            actor, critic = self._network.both(self._x_act)
+            logits, values = self._seen(self._player, words)
             self._launch(
-                "draw", n, g.mask_layout, actor.output.float(), critic.output.float(), g.mask_words, self._keys,
-                self._clock, t, g.actions, r.action, r.log_prob, r.value,
+                "draw", n, g.mask_layout, self.spec.actions, logits, values, g.mask_words, self._keys, self._clock, t,
+                g.actions, r.action, r.log_prob, r.value,
             )  # fmt: skip
             g.step()
             over = t in self._ends
@@ -197,8 +222,19 @@ class ResidentLearner:
             if over:
                 self._finish(t, end)
                 end += 1
-        g.observe(g.words.view(*shape, -1), self._x_act)
-        r.last_value.copy_(self._network.forward(_CRITIC, self._x_act.to(self._network.kind)).output[:, 0])
+        r.last_value.copy_(self._value(g.words.view(*shape, -1)))
+
+    def _seen(self, network: Network, words: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits and values of observations, (P, b, W)."""
+        self.games.observe(words, network.x)
+        network.load()
+        return network.forward(_ACTOR).float(), network.forward(_CRITIC).float()
+
+    def _value(self, words: Tensor) -> Tensor:
+        """Values alone of one observation per environment, (P, N)."""
+        self.games.observe(words, self._player.x)
+        self._player.load()
+        return self._player.forward(_CRITIC)[:, 0].float()
 
     def _finish(self, t: int, end: int) -> None:
         """What is known of episodes that end in step t: values of their last observations, and how they went."""
@@ -207,9 +243,8 @@ class ResidentLearner:
         if g.figures is not None:
             r.figures[:, end] = g.figures.view(*shape, -1)
         if not self.config.horizon_ends:
-            g.observe(g.final_words.view(*shape, -1), self._x_act)
-            value = self._network.forward(_CRITIC, self._x_act.to(self._network.kind)).output[:, 0]
-            r.bootstrap[:, t] = torch.where(g.truncated.view(shape), value.float(), 0.0)
+            value = self._value(g.final_words.view(*shape, -1))
+            r.bootstrap[:, t] = torch.where(g.truncated.view(shape), value, 0.0)
 
     @torch.no_grad()
     def _update(self) -> None:
@@ -244,20 +279,30 @@ class ResidentLearner:
 
     def _minibatch(self, first: int, share: int) -> Tensor:
         """Writes the gradient of a minibatch; returns the means of what its loss is made of, (5, P)."""
-        r, samples = self.rollout, self._x.shape[2]
+        if self._pieces == 1:
+            return self._piece(first, share, self._gradient)
+        self._gradient.zero_()
+        size, means = share // self._pieces, []
+        for i in range(self._pieces):
+            means.append(self._piece(first + i * size, size, self._part))
+            self._gradient += self._part / self._pieces
+        return torch.stack(means).mean(0)
+
+    def _piece(self, first: int, share: int, gradient: Tensor) -> Tensor:
+        """The same for a piece of it."""
+        r, samples = self.rollout, self._words.shape[1]
         chosen = self._order[:, first : first + share]
         index = chosen[:, None, :, None].expand(-1, r.words.shape[1], -1, r.words.shape[3])
         torch.gather(r.words, 2, index, out=self._words.view(*index.shape))
-        self.games.observe(self._words, self._x)
-        actor, critic = self._network.both(self._x)
+        logits, values = self._seen(self._network, self._words)
         self._launch(
-            "loss", self.policies * samples, self.games.mask_layout, self._coefficients, samples,
-            actor.output.float(), critic.output.float(), self._order, first,
+            "loss", self.policies * samples, self.games.mask_layout, self.spec.actions, self._coefficients, samples,
+            logits, values, self._order, first,
             r.mask_words.view(-1, r.mask_words.shape[3]), r.action, r.log_prob, r.value, r.advantage, r.returns,
             self._d_logits, self._d_values, self._terms,
         )  # fmt: skip
-        self._network.backward(_ACTOR, actor, self._d_logits, self._named_gradient)
-        self._network.backward(_CRITIC, critic, self._d_values, self._named_gradient)
+        self._network.backward(_ACTOR, self._d_logits, gradient)
+        self._network.backward(_CRITIC, self._d_values, gradient)
         return self._terms.mean(2)
 
     def _advantages(self) -> None:
@@ -303,8 +348,12 @@ class ResidentLearner:
     def restore(self) -> None:
         """To be called after state or games were loaded from outside."""
         self.games.push()
-        self._load_keys()
-        self._graphs.clear()  # they know the old places
+        self._launch.copy(self.action_keys, self._keys)
+        self._launch.copy(self.shuffle_keys, self._orders)
+
+    def before_change(self) -> None:
+        """To be called before games are changed from outside: brings them back into the batch."""
+        self.games.pull()
 
     def forget_games(self) -> None:
         """The games in progress are gone: new ones begin."""
@@ -313,15 +362,13 @@ class ResidentLearner:
 
 def check(config: PPOConfig, horizon: int) -> None:
     """Refuses what the resident learner has not."""
-    for name, wrong in (
-        ("replay", bool(config.replay)), ("normalise_observations", config.normalise_observations),
-        ("accumulate", config.accumulate > 1),
-    ):  # fmt: skip
-        if wrong:
+    for name in ("replay", "normalise_observations"):
+        if getattr(config, name):
             raise ConfigError(f"{name} is {getattr(config, name)}; on a GPU there is no such thing, take --device cpu")
-    if config.num_envs % config.minibatches:
+    if config.num_envs % (config.minibatches * config.accumulate):
         raise ConfigError(
-            f"{config.num_envs} environments do not divide into {config.minibatches} minibatches, as they must on a GPU"
+            f"{config.num_envs} environments do not divide into {config.minibatches} minibatches × "
+            f"{config.accumulate} pieces, as they must on a GPU; take --device cpu or another number"
         )
     if max(horizon, config.update_steps) % min(horizon, config.update_steps):
         raise ConfigError(

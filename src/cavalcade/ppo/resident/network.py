@@ -1,56 +1,59 @@
 """Forward and backward passes of a population of perceptrons, feature by feature: (P, features, samples).
 
-The same networks and weights as `policy.mlp`, with the derivative written out: no graph of operations is kept, every
-buffer is where it was in the last pass.
+The same networks and weights as `policy.mlp`, with the derivative written out: no graph of operations is kept. Inputs
+of a layer have a row of ones below them, so that a layer is one product: biases lie behind the weights in memory.
 """
-
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from cavalcade.policy.mlp import NETS, MlpSpec
-
-
-class Pass(NamedTuple):
-    """Activations of one net: inputs of every layer, (P, features, b) each, and the output."""
-
-    inputs: list[Tensor]
-    output: Tensor
+from cavalcade.policy.mlp import NETS, Layer, MlpSpec
 
 
 class Network:
-    """Actors and critics; `kind` is the type of products (float32, or bfloat16 with float32 weights)."""
+    """Actors and critics of a number of samples at a time; `kind` is the type of products, weights stay float32."""
 
-    def __init__(self, spec: MlpSpec, weights: Tensor, kind: torch.dtype = torch.float32):
-        self.spec, self.kind = spec, kind
-        self._named = spec.parameters(weights)
+    def __init__(self, spec: MlpSpec, weights: Tensor, samples: int, kind: torch.dtype = torch.float32):
+        self.spec, self.kind, self._weights = spec, kind, weights
+        policies = len(weights)
 
-    def forward(self, net: str, x: Tensor) -> Pass:
-        """One of `NETS` over observations (P, O, b)."""
-        inputs, h = [], x
-        layers = self.spec.layers(net)
-        for layer in layers:
-            inputs.append(h)
-            weight = self._named[f"{layer.name}.weight"].transpose(1, 2).to(self.kind)
-            bias = self._named[f"{layer.name}.bias"].unsqueeze(-1).to(self.kind)
-            h = torch.baddbmm(bias, weight, h)
-            if layer is not layers[-1]:
-                h = h.tanh_()
-        return Pass(inputs, h)
+        def ones(rows: int) -> Tensor:
+            return torch.ones(policies, rows, samples, dtype=kind, device=weights.device)
 
-    def both(self, x: Tensor) -> tuple[Pass, Pass]:
-        """Actor and critic."""
-        actor, critic = (self.forward(net, x.to(self.kind)) for net in NETS)
-        return actor, critic
+        self._x = ones(spec.inputs + 1)
+        full = kind == torch.float32
+        self.x = self._x[:, :-1] if full else self._x[:, :-1].float()  # (P, O, b): observations go here
+        layers = {net: spec.layers(net) for net in NETS}
+        self._hidden = {net: [ones(layer.fan_out + 1) for layer in layers[net][:-1]] for net in NETS}
+        self.output = {net: ones(layers[net][-1].columns) for net in NETS}  # columns in use come first
 
-    def backward(self, net: str, passed: Pass, upstream: Tensor, gradient: dict[str, Tensor]) -> None:
-        """Writes the gradient of a net's weights, given that of its output."""
-        layers = self.spec.layers(net)
-        d = upstream.to(self.kind)
-        for layer, x in zip(reversed(layers), reversed(passed.inputs), strict=True):
-            gradient[f"{layer.name}.weight"].copy_(torch.bmm(x, d.transpose(1, 2)))
-            gradient[f"{layer.name}.bias"].copy_(d.sum(2, dtype=torch.float32))
+    def load(self) -> None:
+        """Takes over what was written to `x`."""
+        if self.kind != torch.float32:
+            self._x[:, :-1] = self.x
+
+    def _matrix(self, tensor: Tensor, layer: Layer) -> Tensor:
+        """Weights and biases of a layer, (P, in + 1, columns), a view."""
+        return tensor[:, layer.weight : layer.bias + layer.columns].unflatten(1, (layer.fan_in + 1, layer.columns))
+
+    def forward(self, net: str) -> Tensor:
+        """One of `NETS` over the observations that `load` took over; returns its output, (P, out, b)."""
+        h = self._x
+        outputs = [hidden[:, :-1] for hidden in self._hidden[net]] + [self.output[net]]
+        for layer, out, following in zip(self.spec.layers(net), outputs, [*self._hidden[net], None], strict=True):
+            weight = self._matrix(self._weights, layer).transpose(1, 2).to(self.kind)
+            torch.bmm(weight, h, out=out)
+            if following is not None:
+                out.tanh_()
+                h = following
+        return self.output[net]
+
+    def backward(self, net: str, upstream: Tensor, gradient: Tensor) -> None:
+        """Writes the gradient of a net's weights, (P, D), given that of its output."""
+        layers, d = self.spec.layers(net), upstream.to(self.kind)
+        inputs = [self._x, *self._hidden[net]]
+        for layer, h in zip(reversed(layers), reversed(inputs), strict=True):
+            self._matrix(gradient, layer).copy_(torch.bmm(h, d.transpose(1, 2)))
             if layer is not layers[0]:
-                d = torch.bmm(self._named[f"{layer.name}.weight"].to(self.kind), d)
-                d = torch.ops.aten.tanh_backward(d, x)
+                weight = self._matrix(self._weights, layer)[:, :-1].to(self.kind)
+                d = torch.ops.aten.tanh_backward(torch.bmm(weight, d), h[:, :-1])

@@ -27,39 +27,39 @@ TERMS = Terms()
 
 
 @rule
-def allowed(layout, words, row, action):
-    """Whether a mask, words[row] in a `MaskLayout`, allows an action."""
+def allowed(layout, low, high, action):
+    """Whether a mask of two words in a `MaskLayout` allows an action."""
     k = action - layout.first
-    if k < 0 or k >= layout.count:
+    if k < 0 or k >= 2 * layout.half:
         return True
-    return words[row, k // layout.per_word] >> np.int64(k % layout.per_word) & 1 != 0
+    return (low >> k if k < layout.half else high >> (k - layout.half)) & 1 != 0
 
 
 @rule
-def draw(i, layout, logits, values, masks, keys, clock, t, actions, store_action, store_log_prob, store_value):
+def draw(i, layout, count, logits, values, masks, keys, clock, t, actions, store_action, store_log_prob, store_value):
     """Draws the action of environment i by its logits, and books it as step t.
 
-    logits: (P, A, N); values: (P, 1, N); masks: (P·N, V); store_…: (P, T, N).
+    count: A; logits: (P, A or more, N); values: (P, 1, N); masks: (P·N, 2); store_…: (P, T, N).
     """
     n = logits.shape[2]
     p, e = i // n, i % n
-    most, total = -math.inf, 0.0
-    for a in range(logits.shape[1]):
-        if allowed(layout, masks, i, a):
-            x = float(logits[p, a, e])
-            if x > most:
-                total *= math.exp(most - x)
-                most = x
-            total += math.exp(x - most)
+    real, low, high = np.float32, masks[i, 0], masks[i, 1]
+    most, total = real(-math.inf), real(0)
+    for a in range(count):
+        if allowed(layout, low, high, a):
+            most = max(most, logits[p, a, e])
+    for a in range(count):
+        if allowed(layout, low, high, a):
+            total += real(math.exp(logits[p, a, e] - most))
     target = unit(word(step_key(keys[i], 0, clock[0] + t), 0)) * total
-    chosen, reached = -1, 0.0
-    for a in range(logits.shape[1]):
-        if (chosen < 0 or reached <= target) and allowed(layout, masks, i, a):
+    chosen, reached = -1, real(0)
+    for a in range(count):
+        if (chosen < 0 or reached <= target) and allowed(layout, low, high, a):
             chosen = a
-            reached += math.exp(float(logits[p, a, e]) - most)
+            reached += real(math.exp(logits[p, a, e] - most))
     actions[i] = chosen
     store_action[p, t, e] = chosen
-    store_log_prob[p, t, e] = float(logits[p, chosen, e]) - most - math.log(total)
+    store_log_prob[p, t, e] = logits[p, chosen, e] - most - real(math.log(total))
     store_value[p, t, e] = values[p, 0, e]
 
 
@@ -105,6 +105,7 @@ def shuffle_key(i, keys, counter, epoch, out):
 def loss(
     i,
     layout,
+    count,
     c,
     samples,
     logits,
@@ -124,8 +125,8 @@ def loss(
     """The PPO loss of one sample, its gradient by logits and value, and what it is made of.
 
     Sample i is step t of an environment of the minibatch: i = (p, t, j), environment order[p, first + j].
-    c: coefficients (P,) each; logits, d_logits: (P, A, T·m); values, d_values: (P, 1, T·m); terms: (5, P, T·m);
-    masks: (P·T·N, V); the rest (P, T, N). The gradient is that of the mean over `samples`.
+    count: A; c: coefficients (P,) each; logits, d_logits: (P, A or more, T·m); values, d_values: (P, 1, T·m);
+    terms: (5, P, T·m); masks: (P·T·N, 2); the rest (P, T, N). The gradient is that of the mean over `samples`.
     """
     steps, n = action.shape[1], action.shape[2]
     b = logits.shape[2]
@@ -134,45 +135,44 @@ def loss(
     t, j = k // m, k % m
     e = order[p, first + j]
     row = (p * steps + t) * n + e
-    most, total, weighted = -math.inf, 0.0, 0.0
-    for a in range(logits.shape[1]):
-        if allowed(layout, masks, row, a):
-            x = float(logits[p, a, k])
-            if x > most:
-                shrink = math.exp(most - x)
-                total *= shrink
-                weighted *= shrink
-                most = x
-            mass = math.exp(x - most)
+    real, low, high = np.float32, masks[row, 0], masks[row, 1]
+    one, share = real(1), real(1) / real(samples)
+    most, total, weighted = real(-math.inf), real(0), real(0)
+    for a in range(count):
+        if allowed(layout, low, high, a):
+            most = max(most, logits[p, a, k])
+    for a in range(count):
+        if allowed(layout, low, high, a):
+            mass = real(math.exp(logits[p, a, k] - most))
             total += mass
-            weighted += mass * x
-    log_total = most + math.log(total)
+            weighted += mass * logits[p, a, k]
+    log_total = most + real(math.log(total))
     entropy = log_total - weighted / total
     chosen = action[p, t, e]
-    log_ratio = float(logits[p, chosen, k]) - log_total - log_prob[p, t, e]
-    ratio, clip, gain = math.exp(log_ratio), c.clip[p], advantage[p, t, e]
-    held = min(max(ratio, 1 - clip), 1 + clip)
+    log_ratio = logits[p, chosen, k] - log_total - log_prob[p, t, e]
+    ratio, clip, gain = real(math.exp(log_ratio)), c.clip[p], advantage[p, t, e]
+    held = min(max(ratio, one - clip), one + clip)
     free = ratio * gain <= held * gain  # the smaller of the two, and only it has a gradient
-    slope = -gain * ratio if free else 0.0
-    for a in range(logits.shape[1]):
-        g = 0.0
-        if allowed(layout, masks, row, a):
-            log_p = float(logits[p, a, k]) - log_total
-            prob = math.exp(log_p)
-            g = -slope * prob + c.entropy[p] * prob * (log_p + entropy)
+    slope = -gain * ratio if free else real(0)
+    for a in range(count):
+        g = real(0)
+        if allowed(layout, low, high, a):
+            log_p = logits[p, a, k] - log_total
+            prob = real(math.exp(log_p))
+            g = prob * (c.entropy[p] * (log_p + entropy) - slope)
             if a == chosen:
                 g += slope
-        d_logits[p, a, k] = g / samples
-    v, target, old, near = float(values[p, 0, k]), returns[p, t, e], value[p, t, e], c.value_clip[p]
-    square, d_value = (v - target) ** 2, 2 * (v - target)
+        d_logits[p, a, k] = g * share
+    v, target, old, near = values[p, 0, k], returns[p, t, e], value[p, t, e], c.value_clip[p]
+    square, d_value = (v - target) * (v - target), v - target
     if near > 0:
         bound = old + min(max(v - old, -near), near)
-        if (bound - target) ** 2 > square:
-            square = (bound - target) ** 2
-            d_value = 2 * (bound - target) if abs(v - old) < near else 0.0
-    d_values[p, 0, k] = c.value[p] * d_value / samples
+        if (bound - target) * (bound - target) > square:
+            square = (bound - target) * (bound - target)
+            d_value = bound - target if abs(v - old) < near else real(0)
+    d_values[p, 0, k] = real(2) * c.value[p] * d_value * share
     terms[TERMS.policy, p, k] = -min(ratio * gain, held * gain)
     terms[TERMS.value, p, k] = square
     terms[TERMS.entropy, p, k] = entropy
-    terms[TERMS.kl, p, k] = ratio - 1 - log_ratio
-    terms[TERMS.clipped, p, k] = 1.0 if ratio > 1 + clip or ratio < 1 - clip else 0.0
+    terms[TERMS.kl, p, k] = ratio - one - log_ratio
+    terms[TERMS.clipped, p, k] = one if ratio > one + clip or ratio < one - clip else real(0)

@@ -1,0 +1,195 @@
+"""The kernels of the resident learner: in Numba's simulator of CUDA, and on a real GPU where there is one."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from cavalcade.config import PPOConfig
+from cavalcade.envs.cage2 import Cage2
+from cavalcade.envs.cage2.resident import ResidentCage2
+from cavalcade.ppo.resident.learner import ResidentLearner
+from tests.ppo.resident.test_learner import workflow_games
+
+ROOT = Path(__file__).parent.parent.parent.parent
+
+# Runs with the JIT disabled, so that rows, loops and kernels are plain Python.
+SCRIPT = """
+import numpy as np
+from cavalcade.envs.contract import MaskLayout
+from cavalcade.envs.cage2 import cuda as games, resident
+from cavalcade.envs.cage2.workflow import WorkflowCage2
+from cavalcade.ppo.loss import Coefficients
+from cavalcade.ppo.resident import kernels, loops
+
+rng = np.random.default_rng(0)
+f32, i64 = np.float32, np.int64
+policies, steps, n, actions, m = 2, 3, 4, 7, 2
+layout = MaskLayout(2, 2)
+
+
+def both(name, count, *args, there=kernels, here=loops):
+    one = [np.array(a) if isinstance(a, np.ndarray) else a for a in args]
+    other = [np.array(a) if isinstance(a, np.ndarray) else a for a in args]
+    getattr(here, name)(count, *one)
+    getattr(there, name)[1, 64](count, *other)
+    for a, b in zip(one, other):
+        if isinstance(a, np.ndarray):
+            assert np.array_equal(a, b), name
+    changed = [not np.array_equal(a, b) for a, b in zip(args, other) if isinstance(a, np.ndarray)]
+    assert any(changed), name
+
+
+shape = (policies, steps, n)
+real = lambda *s: rng.standard_normal(s).astype(f32)
+masks = rng.integers(0, 4, (policies * n, 2)).astype(i64)
+keys = rng.integers(0, 2**63, policies * n).astype(np.uint64)
+both("draw", policies * n, layout, actions, real(policies, actions + 1, n), real(policies, 1, n), masks, keys,
+     np.array([5]), 1, np.zeros(policies * n, np.int32), np.zeros(shape, np.int32), np.zeros(shape, f32),
+     np.zeros(shape, f32))
+over = rng.random(policies * n) < 0.5
+both("book", policies * n, real(policies * n), over, 1, 0, np.zeros(shape, f32), np.zeros(shape, bool),
+     rng.random((policies, n)), np.zeros((policies, 1, n)))
+ended = rng.random(shape) < 0.3
+both("discount", policies * n, real(*shape), ended, np.array([0.9, 0.8]), rng.random((policies, n)), np.zeros(shape))
+both("shuffle_key", policies * n, keys[:policies], np.array([3]), 1, np.zeros((policies, n), i64))
+both("gae", policies * n, real(*shape), real(*shape), ended, real(*shape), real(policies, n), np.ones(policies, f32),
+     np.full(policies, 0.9, f32), np.full(policies, 0.8, f32), np.zeros(shape, f32), np.zeros(shape, f32))
+b = steps * m
+c = Coefficients(*(np.full(policies, x, f32) for x in (0.2, 0.5, 0.01, 0.1)))
+order = np.array([[3, 1, 0, 2], [0, 2, 1, 3]])
+both("loss", policies * b, layout, actions, c, b, real(policies, actions + 1, b), real(policies, 1, b), order, 2,
+     rng.integers(0, 4, (policies * steps * n, 2)).astype(i64), rng.integers(0, 2, shape).astype(np.int32),
+     -abs(real(*shape)), real(*shape), real(*shape), real(*shape), np.zeros((policies, actions + 1, b), f32),
+     np.zeros((policies, 1, b), f32), np.zeros((5, policies, b), f32))
+env = WorkflowCage2(4, red="bline", horizon=5)
+env.reset()
+words = env.packed.observation.reshape(2, 2, -1)
+both("unpack", 4, env.params, 25, words, np.zeros((2, 2, 77), f32), there=games, here=resident)
+other = WorkflowCage2(4, red="bline", horizon=5)
+other.reset()
+for t in range(12):
+    chosen = rng.integers(0, 145, 4).astype(np.int32)
+    for one, step in ((env, resident.step_workflow), (other, games.step_workflow[1, 64])):
+        step(4, one.state, one.params, chosen, one._outputs, one.track, one.settings, one.figures)
+    for record in ("state", "track", "_outputs"):
+        for a, b in zip(getattr(env, record), getattr(other, record)):
+            assert np.array_equal(a, b), (t, record)
+    assert np.array_equal(env.figures, other.figures, equal_nan=True)
+print("equal")
+"""
+
+
+def test_kernels_are_the_rows():
+    env = os.environ | {"NUMBA_ENABLE_CUDASIM": "1", "NUMBA_DISABLE_JIT": "1"}
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", SCRIPT], capture_output=True, text=True, check=False, env=env, cwd=ROOT
+    )
+    assert done.stdout == "equal\n", done.stderr
+
+
+def test_packed_games_with_orders_are_the_plain_ones():
+    plain, packed = workflow_games(), ResidentCage2(workflow_games(), torch.device("cpu"))
+    rng = np.random.default_rng(0)
+    for _ in range(35):
+        actions = rng.integers(0, 145, 12)
+        plain.step(actions)
+        packed.actions.copy_(torch.from_numpy(actions))
+        packed.step()
+        for name in ("words", "mask_words", "reward", "truncated"):
+            assert (getattr(plain._outputs, name) == getattr(packed, name).numpy()).all(), name
+        if plain.buffers.truncated.any():
+            np.testing.assert_array_equal(plain.figures, packed.figures.numpy())
+            assert (plain._outputs.final_words == packed.final_words.numpy()).all()
+    values = torch.zeros(2, plain.buffers.observation.shape[1], 6)
+    packed.observe(packed.words.view(2, 6, -1), values)
+    np.testing.assert_array_equal(values.transpose(1, 2).reshape(12, -1).numpy(), plain.buffers.observation)
+
+
+gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+
+def learners(precision="fp32", **given):
+    """The same learner on the CPU and on a GPU."""
+    config = PPOConfig(
+        **{"num_envs": 64, "update_steps": 50, "hidden": (32, 32), "epochs": 2, "minibatches": 2} | given
+    )
+    found = []
+    for device in ("cpu", "cuda"):
+        env = Cage2(3 * config.num_envs, red="meander", horizon=50, seed=[0, 1, 2])
+        env.reset()
+        games = ResidentCage2(env, torch.device(device))
+        found.append(ResidentLearner(env, games, config, [0, 1, 2], precision=precision))
+    return found
+
+
+@gpu
+def test_a_gpu_learns_the_same():
+    here, there = learners()
+    for update in range(4):  # plainly, while a graph is recorded, and by replaying it
+        mine, theirs = here.collect(), there.collect()
+        same = (here.rollout.action == there.rollout.action.cpu()).float().mean()
+        assert same > 0.999 if update < 2 else same > 0.9  # one action that rounding decides changes a game
+        if update == 0:
+            np.testing.assert_allclose(np.sort(mine.total), np.sort(theirs.total), atol=1e-3)
+        one, other = here.update(update / 4), there.update(update / 4)
+        if update < 2:
+            for name in ("policy_loss", "value_loss", "entropy", "kl"):
+                np.testing.assert_allclose(one[name], other[name], rtol=0.05, atol=2e-3, err_msg=name)
+            torch.testing.assert_close(here.state.weights, there.state.weights.cpu(), atol=5e-3, rtol=0.05)
+
+
+@gpu
+def test_a_graph_does_what_its_work_does():
+    _, one = learners()
+    _, other = learners()
+    other._run = lambda name, work: work()
+    for _ in range(4):
+        for x in (one, other):
+            x.collect()
+            x.update(0.0)
+    assert torch.equal(one.rollout.action, other.rollout.action)
+    torch.testing.assert_close(one.state.weights, other.state.weights, atol=1e-5, rtol=1e-4)
+
+
+@gpu
+def test_a_saved_learner_goes_on_as_if_it_had_not_stopped_on_a_gpu():
+    _, one = learners()
+    for _ in range(3):
+        one.collect()
+        one.update(0.0)
+    policy, rest = one.tensors()
+    games = one.env.save_state()
+    _, other = learners()
+    other.env.load_state(games)
+    other.load_tensors(policy, rest)
+    for x in (one, other):
+        x.collect()
+        x.update(0.5)
+    assert torch.equal(one.rollout.action, other.rollout.action)
+    torch.testing.assert_close(one.state.weights, other.state.weights, atol=1e-6, rtol=1e-5)
+
+
+@gpu
+def test_little_memory_means_smaller_pieces(monkeypatch):
+    _, whole = learners()
+    real, calls = ResidentLearner._allocate_minibatch, []
+
+    def failing(self):
+        calls.append(self._pieces)
+        if self._pieces < 4:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        real(self)
+
+    monkeypatch.setattr(ResidentLearner, "_allocate_minibatch", failing)
+    _, pieces = learners()
+    assert calls[-3:] == [1, 2, 4]
+    assert "4 pieces" in pieces.notes[0]
+    for x in (whole, pieces):
+        x.collect()
+        x.update(0.0)
+    torch.testing.assert_close(whole.state.weights, pieces.state.weights, atol=2e-4, rtol=1e-2)
