@@ -45,18 +45,19 @@ def draw(i, layout, count, logits, values, masks, keys, clock, t, actions, store
     p, e = i // n, i % n
     real, low, high = np.float32, masks[i, 0], masks[i, 1]
     most, total = real(-math.inf), real(0)
+    for a in range(count):  # without branches, so that a GPU can load ahead
+        x = logits[p, a, e]
+        most = max(most, x) if allowed(layout, low, high, a) else most
     for a in range(count):
-        if allowed(layout, low, high, a):
-            most = max(most, logits[p, a, e])
-    for a in range(count):
-        if allowed(layout, low, high, a):
-            total += real(math.exp(logits[p, a, e] - most))
+        mass = real(math.exp(logits[p, a, e] - most))
+        total += mass if allowed(layout, low, high, a) else real(0)
     target = unit(word(step_key(keys[i], 0, clock[0] + t), 0)) * total
     chosen, reached = -1, real(0)
     for a in range(count):
-        if (chosen < 0 or reached <= target) and allowed(layout, low, high, a):
-            chosen = a
-            reached += real(math.exp(logits[p, a, e] - most))
+        mass = real(math.exp(logits[p, a, e] - most))
+        here = allowed(layout, low, high, a) and (chosen < 0 or reached <= target)
+        chosen = a if here else chosen
+        reached += mass if here else real(0)
     actions[i] = chosen
     store_action[p, t, e] = chosen
     store_log_prob[p, t, e] = logits[p, chosen, e] - most - real(math.log(total))
@@ -138,14 +139,14 @@ def loss(
     real, low, high = np.float32, masks[row, 0], masks[row, 1]
     one, share = real(1), real(1) / real(samples)
     most, total, weighted = real(-math.inf), real(0), real(0)
+    for a in range(count):  # without branches, so that a GPU can load ahead
+        x = logits[p, a, k]
+        most = max(most, x) if allowed(layout, low, high, a) else most
     for a in range(count):
-        if allowed(layout, low, high, a):
-            most = max(most, logits[p, a, k])
-    for a in range(count):
-        if allowed(layout, low, high, a):
-            mass = real(math.exp(logits[p, a, k] - most))
-            total += mass
-            weighted += mass * logits[p, a, k]
+        x = logits[p, a, k]
+        mass = real(math.exp(x - most)) if allowed(layout, low, high, a) else real(0)
+        total += mass
+        weighted += mass * x
     log_total = most + real(math.log(total))
     entropy = log_total - weighted / total
     chosen = action[p, t, e]
@@ -153,16 +154,12 @@ def loss(
     ratio, clip, gain = real(math.exp(log_ratio)), c.clip[p], advantage[p, t, e]
     held = min(max(ratio, one - clip), one + clip)
     free = ratio * gain <= held * gain  # the smaller of the two, and only it has a gradient
-    slope = -gain * ratio if free else real(0)
+    slope, bonus = -gain * ratio if free else real(0), c.entropy[p]
     for a in range(count):
-        g = real(0)
-        if allowed(layout, low, high, a):
-            log_p = logits[p, a, k] - log_total
-            prob = real(math.exp(log_p))
-            g = prob * (c.entropy[p] * (log_p + entropy) - slope)
-            if a == chosen:
-                g += slope
-        d_logits[p, a, k] = g * share
+        log_p = logits[p, a, k] - log_total
+        g = real(math.exp(log_p)) * (bonus * (log_p + entropy) - slope)
+        g += slope if a == chosen else real(0)
+        d_logits[p, a, k] = g * share if allowed(layout, low, high, a) else real(0)
     v, target, old, near = values[p, 0, k], returns[p, t, e], value[p, t, e], c.value_clip[p]
     square, d_value = (v - target) * (v - target), v - target
     if near > 0:
