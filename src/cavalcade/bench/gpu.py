@@ -1,5 +1,6 @@
 """How fast the simulator, training and search are on a GPU."""
 
+import math
 import statistics
 import tempfile
 import time
@@ -8,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from numba import cuda
 
@@ -163,5 +163,5 @@ def curves(red: str) -> Iterator[tuple[str, Learnt]]:
     base = from_dict(TrainConfig, recipe(f"cage2-{red}")).ppo
     for times, episodes in ((1, 100_000), (4, 100_000), (4, 400_000), (16, 1_600_000)):
         n = base.num_envs * times
-        found = learning(red, n, base.minibatches, min(base.learning_rate * np.sqrt(times), 8e-3), episodes)
+        found = learning(red, n, base.minibatches, min(base.learning_rate * math.sqrt(times), 8e-3), episodes)
         yield f"{n} environments, {episodes:,} episodes", found

@@ -21,9 +21,9 @@ from cavalcade.config import HostConfig, SearchConfig
 from cavalcade.errors import ConfigError, RunError, WorkerError
 from cavalcade.jit import all_threads
 from cavalcade.plain import as_dict
+from cavalcade.ppo.learner import network_for
 from cavalcade.ppo.player import Player
 from cavalcade.ppo.precompile import compiled_learner
-from cavalcade.ppo.resident.make import resident_device
 from cavalcade.ppo.threads import choose_threads, use_threads
 from cavalcade.runs.checkpoint import save_checkpoint
 from cavalcade.runs.directory import METRICS, SEARCH, RunDirectory, provenance
@@ -31,7 +31,7 @@ from cavalcade.runs.logs import Log
 from cavalcade.search.domains import given_orders, make_environment, subtasks_of
 from cavalcade.search.members import CONFIRM, CONTROL, CONTROLS, ORDER, SHUFFLED, UNIVERSAL, Member, Result
 from cavalcade.search.members import SEARCH as SEARCHING
-from cavalcade.search.pool import Pool
+from cavalcade.search.pool import Pool, on_gpu
 from cavalcade.search.records import COLUMNS, csv_row, metrics_row
 from cavalcade.search.scoring import Scorer
 from cavalcade.search.searchers import GpSearcher, Observation, Proposal, make_searcher
@@ -57,7 +57,7 @@ class Search:
         checkpoint = run.checkpoint_for(config) if resume else None
         known = threads or (run.threads() if resume else 0)
         compile_all(config, self.orders)
-        self.threads = known or choose_threads()
+        self.threads = known or (1 if on_gpu(config) else choose_threads())
         use_threads(self.threads)
         info: dict[str, Any] = checkpoint.info if checkpoint else {}
         self.results = [_result(plain) for plain in info.get("results", [])]
@@ -86,12 +86,9 @@ class Search:
 
     def _suits_machine(self) -> int:
         """Orders in training together where the configuration leaves it open: on a GPU all of them."""
-        c = self.config
-        if c.target == "cyborg":
+        if self.config.target == "cyborg":
             return 1
-        if c.target == "cage2" and resident_device(c.device, c.ppo, c.task.horizon)[0].type == "cuda":
-            return len(self.orders)
-        return _PER_THREAD * self.threads
+        return len(self.orders) if on_gpu(self.config) else _PER_THREAD * self.threads
 
     @property
     def seconds(self) -> float:
@@ -341,9 +338,11 @@ def compile_all(config: SearchConfig, orders: list[Order]) -> None:
         config = replace(config, target="cage2", cyborg="", host=HostConfig())
     env = make_environment(config, _PER_THREAD * threads * config.ppo.num_envs, threads=threads)
     env.assign(slice(0, 1), order=None, seed=0)
-    learner = compiled_learner(env, config.ppo, [0])
-    scaling = np.zeros((1, learner.spec.inputs))
-    player = Player(learner.spec, learner.state.weights.numpy(), np.zeros((1, 0)), scaling, scaling + 1)
+    if not on_gpu(config):
+        compiled_learner(env, config.ppo, [0])
+    _, spec = network_for(env, config.ppo)
+    scaling = np.zeros((1, spec.inputs))
+    player = Player(spec, spec.initial_weights([0]).numpy(), np.zeros((1, 0)), scaling, scaling + 1)
     Scorer(replace(config, score_episodes=2), orders, threads).score(player, Member(0, SEARCHING, ORDER, 0, 0, 1))
 
 
