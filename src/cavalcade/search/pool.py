@@ -49,6 +49,12 @@ class Slot:
     latest: dict[str, float] = field(default_factory=dict)  # means over the episodes of its last update
 
 
+def on_gpu(config: SearchConfig) -> bool:
+    """Whether members train on a GPU."""
+    fits = config.target == "cage2"
+    return fits and resident_device(config.device, config.ppo, config.task.horizon)[0].type == "cuda"
+
+
 class Pool:
     """Slots for members, trained together as one population."""
 
@@ -56,12 +62,10 @@ class Pool:
         self.config, self.orders, self._threads = config, orders, threads
         n = config.ppo.num_envs
         self.env = make_environment(config, slots * n, seed=list(range(slots)), threads=threads)
-        device = (
-            resident_device(config.device, config.ppo, config.task.horizon)[0] if config.target == "cage2" else None
-        )
         self.env.reset()
         self.learner: Learner | ResidentLearner
-        if device is not None and device.type == "cuda":
+        if on_gpu(config):
+            device = torch.device("cuda")
             self.learner = resident_learner(self.env, config.ppo, list(range(slots)), device, config.precision)
             self.notes = self.learner.notes
         else:
