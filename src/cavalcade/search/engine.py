@@ -57,7 +57,7 @@ class Search:
         checkpoint = run.checkpoint_for(config) if resume else None
         known = threads or (run.threads() if resume else 0)
         compile_all(config, self.orders)
-        self.threads = known or (1 if on_gpu(config) else choose_threads())
+        self.threads = known or (all_threads() if on_gpu(config) else choose_threads())  # for scores on a GPU
         use_threads(self.threads)
         info: dict[str, Any] = checkpoint.info if checkpoint else {}
         self.results = [_result(plain) for plain in info.get("results", [])]
