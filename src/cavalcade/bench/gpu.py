@@ -111,7 +111,9 @@ class Learnt(NamedTuple):
     scores: list[float]  # on held-out games, one per policy
 
 
-def learning(red: str, num_envs: int, minibatches: int, rate: float, episodes: int, policies: int = 5) -> Learnt:
+def learning(
+    red: str, num_envs: int, minibatches: int, rate: float, episodes: int, policies: int = 5, seed: int = 0
+) -> Learnt:
     """Trains the recipe of a Red with another batch, all seeds side by side, and scores each on held-out games."""
     check_device()
     config = from_dict(TrainConfig, recipe(f"cage2-{red}"))
@@ -121,6 +123,7 @@ def learning(red: str, num_envs: int, minibatches: int, rate: float, episodes: i
         ppo=replace(config.ppo, **sizes),
         episodes=episodes,
         policies=policies,
+        seed=seed,
         device="cuda",
         checkpoint_every=0,
     )

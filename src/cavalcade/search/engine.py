@@ -38,6 +38,7 @@ from cavalcade.search.searchers import GpSearcher, Observation, Proposal, make_s
 from cavalcade.workflow.orders import Order, kendall
 
 POLICIES = "policies"
+_SCORING = 4  # threads that play scores while a GPU trains
 _PER_THREAD = 4  # orders in training together; more only costs memory
 _SEEDS_PER_SEARCH = 1_000_000
 
@@ -57,7 +58,7 @@ class Search:
         checkpoint = run.checkpoint_for(config) if resume else None
         known = threads or (run.threads() if resume else 0)
         compile_all(config, self.orders)
-        self.threads = known or (all_threads() if on_gpu(config) else choose_threads())  # for scores on a GPU
+        self.threads = known or (_SCORING if on_gpu(config) else choose_threads())
         use_threads(self.threads)
         info: dict[str, Any] = checkpoint.info if checkpoint else {}
         self.results = [_result(plain) for plain in info.get("results", [])]

@@ -50,6 +50,7 @@ class ResidentCage2:
         self._tracked = isinstance(env, WorkflowCage2)
         self._more = ORDER_BITS if self._tracked else 0  # values of the order, behind the others
         self.actions = torch.zeros(self.num_envs, dtype=torch.int32, device=device)
+        self._ahead = False  # of the batch that they came from
         move = self.launch.moved
         self._state, self._out = move(env.state), move(env._outputs)
         self._track: Any = ()
@@ -63,6 +64,7 @@ class ResidentCage2:
 
     def push(self) -> None:
         """Takes over the games of the batch as they are now, in place."""
+        self._ahead = False
         env, copy = self.host, self.launch.copy
         copy(env.state, self._state)
         copy(env._outputs, self._out)
@@ -70,7 +72,10 @@ class ResidentCage2:
             copy(env.track, self._track[0])
 
     def pull(self) -> None:
-        """Brings the games back into the batch."""
+        """Brings the games back into the batch, unless they are there already."""
+        if not self._ahead:
+            return
+        self._ahead = False
         env, back = self.host, self.launch.back
         back(env.state, self._state)
         back(env._outputs, self._out)
@@ -78,8 +83,12 @@ class ResidentCage2:
             back(env.track, self._track[0])
         env._shown(np.arange(self.num_envs))
 
+    def played(self) -> None:
+        """To be called after steps, also those of a graph: the batch does not know of them."""
+        self._ahead = True
+
     def step(self) -> None:
-        """One step with the actions in `actions`."""
+        """One step with the actions in `actions`; see `played`."""
         name = "step_workflow" if self._tracked else "step_packed"
         self.launch(name, self.num_envs, self._state, self.host.params, self.actions, self._out, *self._track)
 

@@ -72,6 +72,7 @@ class ResidentLearner:
         self._player = Network(self.spec, self.state.weights, n, kind)
         self._gradient, self._part = (torch.zeros_like(self.state.weights) for _ in range(2))
         self._graphs: dict[str, Any] = {}
+        self._changed = False  # from outside
         self.notes: list[str] = []  # what happened and was dealt with, to be told once
         self._allocate()
         self._make_room()
@@ -141,8 +142,11 @@ class ResidentLearner:
     def collect(self) -> Ended:
         """Plays a rollout; the episodes that ended are told by `update`, which reads from the device."""
         self.timer.skip()
+        if self._changed:
+            self._take_over()
         self._clock.fill_(self.state.clock)
         self._run("rollout", self._rollout)
+        self.games.played()
         self.state.counters[0] += self.config.update_steps
         self.timer.lap("rollout")
         return self.episodes()
@@ -335,7 +339,7 @@ class ResidentLearner:
 
     def tensors(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """What a checkpoint holds: the policies' weights by name, and everything else that learning changes."""
-        self.games.pull()
+        self.before_change()
         rest = {name: tensor.cpu() for name, tensor in self.state.tensors().items() if name != "weights"}
         return self.spec.parameters(self.state.weights.cpu()), rest
 
@@ -346,14 +350,19 @@ class ResidentLearner:
         self.restore()
 
     def restore(self) -> None:
-        """To be called after state or games were loaded from outside."""
+        """To be called after state, keys or games were changed from outside: they are taken over before the next step."""
+        self._changed = True
+
+    def _take_over(self) -> None:
+        self._changed = False
         self.games.push()
         self._launch.copy(self.action_keys, self._keys)
         self._launch.copy(self.shuffle_keys, self._orders)
 
     def before_change(self) -> None:
         """To be called before games are changed from outside: brings them back into the batch."""
-        self.games.pull()
+        if not self._changed:
+            self.games.pull()
 
     def forget_games(self) -> None:
         """The games in progress are gone: new ones begin."""
