@@ -350,7 +350,7 @@ class ResidentLearner:
         self.restore()
 
     def restore(self) -> None:
-        """To be called after state, keys or games were changed from outside: they are taken over before the next step."""
+        """To be called after state, keys or games were changed from outside; the next rollout begins with them."""
         self._changed = True
 
     def _take_over(self) -> None:
