@@ -1,7 +1,7 @@
 """Settings: frozen dataclasses, every field documented where it is declared; sizes are checked at construction."""
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 import yaml
 
@@ -159,6 +159,8 @@ class TrainConfig:
     """Updates between checkpoints; 0 for one at the end only."""
     keep: int = 3
     """Checkpoints kept."""
+
+    free_to_change: ClassVar[tuple[str, ...]] = ("checkpoint_every", "keep", "device", "precision")
 
     def __post_init__(self):
         one_of("target", self.target, (type(self).target,))
@@ -368,6 +370,8 @@ class SearchConfig:
     """Updates between checkpoints."""
     keep: int = 2
     """Checkpoints kept."""
+
+    free_to_change: ClassVar[tuple[str, ...]] = ("checkpoint_every", "keep", "device", "precision")
 
     def __post_init__(self):
         for name, least in (

@@ -27,6 +27,12 @@ class MettagridTask:
         at_least("max_tokens", self.max_tokens, 1)
         if wrong := [text for text in self.env_options if not text.partition("=")[0] or "=" not in text]:
             raise ConfigError(f"env_options has {wrong[0]!r}; each must be name=value")
+        try:
+            _ = self.options
+        except yaml.YAMLError:
+            raise ConfigError(
+                f"env_options {' '.join(self.env_options)} cannot be read; quote values as in YAML"
+            ) from None
 
     @property
     def options(self) -> dict[str, Any]:

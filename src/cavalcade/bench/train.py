@@ -109,7 +109,7 @@ def population(seconds: float, policies: int = 120, rounds: int = 3) -> dict[int
 def recipe_rows(name: str, episodes: int, seeds: range, heldout: int = 1000) -> Iterator[dict[str, Any]]:
     """Trains by a recipe, one run per seed with its logs and checkpoints, and scores each on held-out games."""
     for seed in seeds:
-        config = replace(from_dict(TrainConfig, recipe(name)), episodes=episodes, seed=seed)
+        config = replace(from_dict(TrainConfig, recipe(name)), episodes=episodes, seed=seed, device="cpu")
         with tempfile.TemporaryDirectory() as folder:
             run = RunDirectory(Path(folder, "run"))
             with run.locked():
@@ -135,7 +135,7 @@ class _Nothing:
 
 def overhead(name: str, episodes: int, rounds: int = 3) -> dict[str, float]:
     """Seconds of the same training with and without logs and checkpoints, taking turns; the best of each."""
-    config = replace(from_dict(TrainConfig, recipe(name)), episodes=episodes)
+    config = replace(from_dict(TrainConfig, recipe(name)), episodes=episodes, device="cpu")
     best = {"recorded": float("inf"), "bare": float("inf")}
     for turn in range(rounds + 1):
         for kind in best:

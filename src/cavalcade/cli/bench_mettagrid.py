@@ -11,7 +11,7 @@ from cavalcade.bench.mettagrid_runs import ablation_rows, chance, learning, meas
 from cavalcade.cli.bench import write_figures
 from cavalcade.cli.parse import check_folder, check_seconds, parse
 from cavalcade.cli.waiting import waiting
-from cavalcade.errors import at_least
+from cavalcade.errors import ConfigError, at_least
 from cavalcade.statistics import half_interval
 
 Part = Literal["stepping", "training", "ablation", "learning", "hour"]
@@ -44,7 +44,8 @@ def run(args: list[str]) -> int:
     """Prints a table per part."""
     options = parse(Options, args, "bench mettagrid")
     check_seconds(options.seconds)
-    check_seconds(60 * options.minutes / 2)
+    if not 1 <= options.minutes <= 120:
+        raise ConfigError(f"minutes is {options.minutes}; it must be from 1 to 120")
     check_folder("json", options.json)
     for name in ("workers", "rounds", "seeds"):
         at_least(name, getattr(options, name), 1)

@@ -14,7 +14,7 @@ from cavalcade.cli.parse import check_folder, import_from_here
 from cavalcade.cli.targets import parse_target
 from cavalcade.cli.waiting import COMPILING, waiting
 from cavalcade.config_mettagrid import MettagridTrainConfig
-from cavalcade.errors import at_least
+from cavalcade.errors import ConfigError, at_least
 from cavalcade.ppo.bptt.learner import BpttLearner
 from cavalcade.ppo.learner import Learner
 from cavalcade.ppo.make import make_learner
@@ -48,6 +48,10 @@ def _learner(config: Any, threads: int) -> tuple[Learner | BpttLearner, int, lis
         use_threads(threads)
         torch.set_num_threads(threads)
         return learner_for(environment_for(config, threads), config), threads, []
+    if getattr(config, "device", "cpu") == "cuda":
+        raise ConfigError(
+            "device is cuda; only trainings on the CPU are profiled, `cavalcade bench gpu` measures a GPU"
+        )
     threads = threads or choose_threads()
     use_threads(threads)
     learner, notes = make_learner(environment_for(config, threads), config.ppo, config.seeds)

@@ -8,7 +8,7 @@ import tyro
 from cavalcade.cli.parse import import_from_here, parse
 from cavalcade.cli.waiting import waiting
 from cavalcade.envs.mettagrid.episode import record_episode
-from cavalcade.errors import at_least
+from cavalcade.errors import ConfigError, at_least
 from cavalcade.runs.mettagrid import game_of, load_token_policy
 from cavalcade.vector.hosted import HELDOUT_SEEDS
 
@@ -37,6 +37,10 @@ def run(args: list[str]) -> int:
     options = parse(Options, args, "replay")
     for name, least in (("episodes", 1), ("steps", 0), ("seed", 0)):
         at_least(name, getattr(options, name), least)
+    try:
+        options.out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"out is {options.out}; it cannot be made: {error.strerror}") from None
     saved = load_token_policy(options.policy)
     game = game_of(saved.config.arena)
     for i in range(options.episodes):

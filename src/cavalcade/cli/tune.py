@@ -33,6 +33,10 @@ def run(args: list[str]) -> int:
     import_from_here()
     target, options = parse_target(Options, args, "tune")
     check_seconds(options.seconds)
+    if getattr(options.config, "device", "cpu") == "cuda":
+        raise ConfigError(
+            "device is cuda; only trainings on the CPU are tuned, the recipes with -gpu have sizes for a GPU"
+        )
     if isinstance(options.config, MettagridTrainConfig):
         raise ConfigError("MettaGrid is not tuned here; cavalcade bench mettagrid --parts ablation measures its knobs")
     console = Console(file=sys.stderr)

@@ -70,7 +70,10 @@ class TokenPolicy(nn.Module):
             if start in cuts:
                 keep = torch.from_numpy(~begins[start]).to(x.device, non_blocking=True).unsqueeze(-1)
                 state = tuple(s * keep for s in state)
-            seen, after = self.core(x[start:stop], state if self._states == 2 else state[0])
+            with torch.autocast(x.device.type, enabled=x.device.type == "cpu" and torch.is_autocast_enabled("cpu")):
+                # on a GPU in full: cuDNN's cores under autocast are in half precision, whatever was asked for
+                given = x[start:stop].float() if x.is_cuda else x[start:stop]
+                seen, after = self.core(given, state if self._states == 2 else state[0])
             state = after if self._states == 2 else (after,)
             parts.append(seen)
         return parts[0] if len(parts) == 1 else torch.cat(parts), state

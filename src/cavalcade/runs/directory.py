@@ -79,8 +79,14 @@ class RunDirectory(Generic[C]):
 
     def threads(self) -> int:
         """How many threads the run was begun with."""
+        return int(self.meta()["threads"])
+
+    def meta(self) -> dict[str, Any]:
+        """What the run was begun with: versions, machine, threads."""
         try:
-            return int(json.loads((self.path / META).read_text())["threads"])
+            found = json.loads((self.path / META).read_text())
+            int(found["threads"])
+            return found
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise RunError(f"{self.path / META} cannot be read ({type(error).__name__}); restore it") from None
 

@@ -53,6 +53,13 @@ class MettagridRecorder(TrainingRecorder):
         self._profile(update)
         super().record(learner, episodes, metrics)
 
+    def close(self) -> None:
+        """Writes what is held back; a profile that is under way is given up."""
+        if self._profiler is not None:
+            self._profiler.__exit__(None, None, None)
+            self._profiler = None
+        super().close()
+
     def _profile(self, update: int) -> None:
         """Profiles the update after one that is due."""
         if self._profiler is not None:
@@ -109,7 +116,7 @@ def _gpu_utilisation() -> dict[str, float]:
     """Per cent of the last second in which the GPU worked; nothing where its library cannot be asked."""
     try:
         return {"gpu_percent": float(torch.cuda.utilization())}
-    except (ImportError, RuntimeError, OSError):
+    except Exception:  # a library of the driver's maker, with errors of its own; not worth a run
         return {}
 
 

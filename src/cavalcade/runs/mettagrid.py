@@ -69,6 +69,13 @@ def check_fits(config: MettagridTrainConfig, agents: int) -> None:
     state = 8 * config.policy.width / c.bptt_horizon
     needed = 0 if on_gpu else int(c.batch_size * (3 * config.arena.max_tokens + 32 + state))
     needed += c.num_envs * agents * 2 * 3 * game_of(config.arena).game.obs.num_tokens + c.num_envs * 500_000
+    if on_gpu:
+        there, mine = torch.cuda.mem_get_info()[0], int(c.batch_size * (3 * config.arena.max_tokens + 32 + state))
+        if mine > _ROOM * there:
+            raise ConfigError(
+                f"experience of {mine / 2**30:.1f} GiB does not fit into {there / 2**30:.1f} GiB of the GPU; take "
+                "--offload, or a smaller --batch-size"
+            )
     free = psutil.virtual_memory().available
     if needed > _ROOM * free:
         share = _ROOM * free / needed
@@ -119,9 +126,10 @@ class SavedTokenPolicy:
 
     def check_suits(self, task: MettagridTask, what: str) -> None:
         """Refuses a task whose tokens mean something else, or that has other actions."""
-        layout, actions = layout_of(task), len(game_of(task).game.actions.actions())
+        layout, actions, mine = layout_of(task), len(game_of(task).game.actions.actions()), self.policy.layout
         same = layout.features == self.features and layout.tags == self.tags and actions == self.policy.actions
-        if not same:
+        window = (layout.height, layout.width, layout.scales) == (mine.height, mine.width, mine.scales)
+        if not same or not window:
             raise ConfigError(
                 f"{what} {self.path} was trained on {self.config.arena.task}, whose observations or actions are others "
                 f"than those of {task.task}"

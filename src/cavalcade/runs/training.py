@@ -10,6 +10,7 @@ import torch
 
 from cavalcade.config import AnyTrainConfig, GymTrainConfig, TrainConfig
 from cavalcade.config_mettagrid import MettagridTrainConfig
+from cavalcade.device import Device
 from cavalcade.errors import WorkerError
 from cavalcade.jit import all_threads
 from cavalcade.plain import as_dict
@@ -58,6 +59,9 @@ class Training:
         known = threads or (run.threads() if resume else 0)
         self.learner: Trainee
         self.notes: list[str] = []
+        self._was: Device | None = None  # where a resumed run has run
+        if resume:
+            self._was = "cuda" if run.meta().get("learner") == ResidentLearner.name else "cpu"
         if isinstance(config, MettagridTrainConfig):
             threads = self._prepare_bptt(config, known)
         else:
@@ -78,7 +82,8 @@ class Training:
     def _prepare_population(self, config: TrainConfig | GymTrainConfig, known: int) -> int:
         """Environment and learner of policies without memory; returns how many threads they use."""
         if type(config) is TrainConfig:
-            device, self.notes = resident_device(config.device, config.ppo, config.task.horizon)
+            named = config.device if self._was is None or config.device != "auto" else self._was
+            device, self.notes = resident_device(named, config.ppo, config.task.horizon)
             if device.type == "cuda":
                 return self._prepare_resident(config, device)
         trial = environment_for(config, all_threads())
@@ -96,12 +101,11 @@ class Training:
         return threads
 
     def _prepare_resident(self, config: TrainConfig, device: torch.device) -> int:
-        """Games and learner on a GPU; returns how many threads the host uses."""
+        """Games and learner on a GPU; no threads of the host."""
         self.env = environment_for(config, 1)
-        self.env.reset()
         self.learner = resident_learner(self.env, config.ppo, config.seeds, device, config.precision)
         self.notes = [*self.notes, f"on {torch.cuda.get_device_name(device)}", *self.learner.notes]
-        return 1
+        return 0
 
     def _prepare_bptt(self, config: MettagridTrainConfig, known: int) -> int:
         """Arenas and learner of a policy with memory; returns how many threads learning uses."""

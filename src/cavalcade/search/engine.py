@@ -56,6 +56,8 @@ class Search:
         if config.together > len(self.orders):
             raise ConfigError(f"together is {config.together}; there are only {len(self.orders)} orders")
         checkpoint = run.checkpoint_for(config) if resume else None
+        if resume and config.device == "auto":  # where it has run so far
+            self.config = config = replace(config, device=run.meta().get("device", "cpu"))
         known = threads or (run.threads() if resume else 0)
         compile_all(config, self.orders)
         self.threads = known or (_SCORING if on_gpu(config) else choose_threads())
@@ -78,7 +80,7 @@ class Search:
             self.pool.load(checkpoint.policy, checkpoint.learner, checkpoint.environment, slots)
         self.scorer = Scorer(config, self.orders, self.threads)
         if not resume:
-            run.begin(config, provenance() | {"threads": self.threads})
+            run.begin(config, provenance() | {"threads": self.threads, "device": "cuda" if on_gpu(config) else "cpu"})
         offsets = info.get("logs", {})
         self._table = Log(run.path / SEARCH, ",".join(COLUMNS), offset=offsets.get(SEARCH))
         self._metrics = Log(run.path / METRICS, offset=offsets.get(METRICS))
@@ -86,10 +88,12 @@ class Search:
         self._start = time.monotonic()
 
     def _suits_machine(self) -> int:
-        """Orders in training together where the configuration leaves it open: on a GPU all of them."""
+        """Orders in training together where the configuration leaves it open."""
         if self.config.target == "cyborg":
             return 1
-        return len(self.orders) if on_gpu(self.config) else _PER_THREAD * self.threads
+        if on_gpu(self.config) and self.config.searcher in ("exhaustive", "fixed", "random"):
+            return len(self.orders)
+        return _PER_THREAD * self.threads  # who learns from scores must not choose all at once
 
     @property
     def seconds(self) -> float:

@@ -67,7 +67,7 @@ class Pool:
         if on_gpu(config):
             device = torch.device("cuda")
             self.learner = resident_learner(self.env, config.ppo, list(range(slots)), device, config.precision)
-            self.notes = self.learner.notes
+            self.notes = [f"on {torch.cuda.get_device_name(device)}", *self.learner.notes]
         else:
             self.learner, self.notes = make_learner(self.env, config.ppo, list(range(slots)))
         self.slots: list[Slot | None] = [None] * slots

@@ -137,7 +137,7 @@ def test_arenas_are_not_split():
 
 
 def test_bench_prints_and_writes(capsys, tmp_path):
-    args = ("--arenas", "4", "--seconds", "0.1", "--json", tmp_path / "f.json")
+    args = ("--parts", "stepping", "--arenas", "4", "--seconds", "0.1", "--json", tmp_path / "f.json")
     status, out, _ = run(capsys, "bench", "mettagrid", *args)
     assert status == 0
     for name in ("serial", "shared", "async"):

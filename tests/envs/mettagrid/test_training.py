@@ -255,10 +255,7 @@ def test_layouts_follow_the_package():
     assert (layout.height, layout.width) == (11, 11)
 
 
-def test_the_monitor_counts_since_its_last_look(monkeypatch):
-    class Stand:
-        device = torch.device("cpu")
-
+def test_the_monitor_counts_since_its_last_look():
     from tests.ppo.bptt.test_learner import advance, learner
 
     one = learner()
@@ -278,3 +275,21 @@ def test_steps_name_both_numbers():
 def test_other_verbs_say_that_a_policy_is_of_another_kind(trained, capsys):
     assert "MettaGrid" in refused(capsys, "export", trained, "--onnx", "x.onnx")
     assert mettagrid.load_token_policy(trained).policy.actions == 5
+
+
+def test_a_measured_run_is_read_without_its_first_seconds(tmp_path):
+    from cavalcade.bench.mettagrid_runs import minutes, read
+
+    lines = [{"seconds": s, "steps": 100 * s, "reward": [s / 200]} for s in range(1, 181)]
+    (tmp_path / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    found = read(tmp_path)
+    assert found.rate == pytest.approx(100)
+    assert found.reward == pytest.approx(np.mean([s / 200 for s in range(144, 181)]))
+    np.testing.assert_allclose(minutes(found.curve)[1:], [100, 100])
+
+
+def test_what_cannot_be_read_is_said_in_a_line(capsys, tmp_path):
+    (tmp_path / "task.yaml").write_text("game: [")
+    assert "cannot be made" in refused(capsys, *SMALL[:2], "--task", tmp_path / "task.yaml")
+    assert "YAML" in refused(capsys, *SMALL[:2], "--env-options", "agents=[")
+    assert "minutes" in refused(capsys, "bench", "mettagrid", "--parts", "hour", "--minutes", "0.5")

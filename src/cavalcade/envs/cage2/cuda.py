@@ -30,7 +30,10 @@ _BLUE = 1 << 19  # purpose of draws of a random Blue, which no game has
 def check_device() -> None:
     """Refuses to go on without a GPU."""
     if not cuda.is_available():
-        raise ConfigError("device is cuda; there is no CUDA device here, or its driver cannot be used")
+        raise ConfigError(
+            "device is cuda; there is no CUDA device here, or Numba cannot use it: pip install 'cavalcade[cuda]', or "
+            "take --device cpu"
+        )
 
 
 @cuda.jit

@@ -29,7 +29,8 @@ class Episode(Environment):
 
         config = config.model_copy(deep=True)
         map_seed, own = episode_seeds(seed, index, 1)
-        config.game.map_builder.seed = map_seed
+        if "seed" in type(config.game.map_builder).model_fields:
+            config.game.map_builder.seed = map_seed
         game, n = config.game, config.game.num_agents
         actions = len(game.actions.actions())
         tokens = np.zeros((n, game.obs.num_tokens, 3), np.uint8)

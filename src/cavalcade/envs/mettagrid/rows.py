@@ -89,7 +89,8 @@ class MettagridRows:
         first = rows.start
         map_seed, seed = episode_seeds(*(int(f[name][first]) for name in ("seed", "index", "episodes")))
         builder = game.map_builder.model_copy()
-        builder.seed = map_seed
+        if "seed" in type(builder).model_fields:  # a map that is drawn by hand has none
+            builder.seed = map_seed
         grid = builder.create().build_for_num_agents(game.num_agents).grid.tolist()
         if self._renamed:
             grid = rename_map_agents(grid, self._renamed)

@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from cavalcade.errors import ConfigError
 
 MISSING = "MettaGrid needs a package: pip install 'cavalcade[mettagrid]'"
@@ -118,8 +120,8 @@ def load_task(task: str, options: Mapping[str, Any]) -> Any:
         if task in TASKS:
             config = TASKS[task](**options)
         elif Path(task).is_file():
-            import yaml
-
+            if options:
+                raise ConfigError(f"env_options are given with {task}; change the file, or name a task or a function")
             config = MettaGridConfig.model_validate(yaml.safe_load(Path(task).read_text()))
         elif ":" in task:
             module, _, function = task.partition(":")
@@ -128,7 +130,7 @@ def load_task(task: str, options: Mapping[str, Any]) -> Any:
             raise ConfigError(
                 f"task is {task!r}; it must be one of {', '.join(TASKS)}, a YAML or JSON file, or module:function"
             )
-    except (ImportError, AttributeError, TypeError, ValueError) as error:
+    except (ImportError, AttributeError, TypeError, ValueError, OSError, yaml.YAMLError) as error:
         if isinstance(error, ConfigError):
             raise
         raise ConfigError(f"task {task!r} cannot be made: {' '.join(str(error).split())}") from None

@@ -162,19 +162,21 @@ class BpttLearner:
             extra.begin(e, s.updates, progress)
         self.timer.lap("advantage")
         rate = c.learning_rate * (1 - progress if c.schedule == "linear" else 1)
-        sums: dict[str, Tensor] = {}
-        steps, stop = 0, False
+        sums: dict[str, Any] = {}
+        counts: dict[str, int] = {}
+        stop = False
         for epoch in range(c.epochs):
             for index, importance in self.sampler.minibatches(s.updates, epoch, c.minibatch_size // c.bptt_horizon):
                 metrics = self._minibatch(index, importance, rate)
-                sums = {name: sums.get(name, 0) + value for name, value in metrics.items()}
-                steps += 1
+                for name, value in metrics.items():
+                    sums[name] = sums.get(name, 0) + value
+                    counts[name] = counts.get(name, 0) + 1
                 stop = bool(c.target_kl) and float(metrics["kl"]) > 1.5 * c.target_kl
                 if stop:
                     break
             if stop:
                 break
-        found = {name: value / steps for name, value in sums.items()}
+        found = {name: value / counts[name] for name, value in sums.items()}
         for extra in self.extras:
             found |= extra.end(self.policy, s.updates)
         s.counters[1] += 1
@@ -210,46 +212,61 @@ class BpttLearner:
 
     def _minibatch(self, index: Tensor, importance: Tensor | None, rate: float) -> dict[str, Tensor]:
         """One step of the optimiser; if memory runs out, once, in halves from then on."""
-        self.policy.zero_grad(set_to_none=True)
-        try:
-            metrics = self._gradient(index, importance)
-        except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
-            if not _out_of_memory(error):
-                raise
-            if self._pieces > 1 or len(index) < 2:
+        metrics = self._gradient_or_none(index, importance)
+        if metrics is None:  # what failed is forgotten by now, with all that it held
+            if self._pieces == 1 and len(index) > 1:
+                self._pieces = 2
+                size = self.config.ppo.minibatch_size
+                self.notes.append(f"out of memory: minibatches of {size:,} are computed in halves from now on")
+                metrics = self._gradient_or_none(index, importance)
+            if metrics is None:
                 raise TrainingError(
                     f"out of memory with half a minibatch of {self.config.ppo.minibatch_size:,}; lower "
                     "--minibatch-size, or --batch-size, or take --offload"
-                ) from None
-            self._pieces = 2
-            self.notes.append(
-                f"out of memory: minibatches of {self.config.ppo.minibatch_size:,} are computed in halves from now on"
-            )
-            self.policy.zero_grad(set_to_none=True)
-            metrics = self._gradient(index, importance)
+                )
         if self._scaler is not None:
             self.optimizers.unscale(self._scaler)
         limit = self.config.ppo.grad_clip
         norm = torch.nn.utils.clip_grad_norm_(self.policy.parameters(), limit or float("inf"))
+        if self._scaler is not None:
+            skipped = not bool(norm.isfinite())  # too large for half precision: left out, and the scale shrinks
+            if not skipped:
+                self._step(rate)
+            self._scaler.update()
+            norm = torch.zeros_like(norm) if skipped else norm
+            return metrics | {"grad_norm": norm, "skipped": torch.full_like(norm, float(skipped))}
+        self._step(rate)
+        return metrics | {"grad_norm": norm}
+
+    def _step(self, rate: float) -> None:
+        """Takes the gradient that is there."""
         for extra in self.extras:
             extra.gradient(self.policy, self.state.updates)
         self.optimizers.step(rate, self._scaler)
-        if self._scaler is not None:
-            self._scaler.update()
-            skipped = ~norm.isfinite()  # too large for half precision: the optimiser leaves it out, the scale shrinks
-            return metrics | {"grad_norm": norm.masked_fill(skipped, 0.0), "skipped": skipped.float()}
-        return metrics | {"grad_norm": norm}
+
+    def _gradient_or_none(self, index: Tensor, importance: Tensor | None) -> dict[str, Tensor] | None:
+        """The gradient of a minibatch and its metrics; nothing if memory ran out."""
+        self.policy.zero_grad(set_to_none=True)
+        try:
+            return self._gradient(index, importance)
+        except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
+            if not _out_of_memory(error):
+                raise
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
+        return None
 
     def _gradient(self, index: Tensor, importance: Tensor | None) -> dict[str, Tensor]:
         """The gradient of the mean loss over segments, in pieces that need less memory; and its metrics."""
-        metrics: dict[str, Tensor] = {}
+        metrics: dict[str, Any] = {}
         weights = [None] * self._pieces if importance is None else importance.chunk(self._pieces)
         for part, weight in zip(index.chunk(self._pieces), weights, strict=True):
             share = len(part) / len(index)
             loss, found = self._loss(self.experience.take(part), weight)
             loss = loss * share
             (loss if self._scaler is None else self._scaler.scale(loss)).backward()
-            metrics = {name: metrics.get(name, 0) + share * value for name, value in found.items()}
+            for name, value in found.items():
+                metrics[name] = metrics.get(name, 0) + share * value
         return metrics
 
     def _loss(self, batch: Segments, importance: Tensor | None) -> tuple[Tensor, dict[str, Tensor]]:
@@ -259,7 +276,7 @@ class BpttLearner:
         advantage, returns = batch.advantage, batch.returns
         weight = torch.ones_like(advantage)
         if self.config.ppo.vtrace:
-            advantage, returns, weight = self._corrected(batch, out.logits.detach())
+            advantage, returns = self._corrected(batch, out.logits.detach())
         if importance is not None:
             weight = weight * importance.to(self.device)
         sample = Minibatch(
@@ -274,8 +291,11 @@ class BpttLearner:
         return loss.sum(), {name: value.mean() for name, value in metrics.items()}
 
     @torch.no_grad()
-    def _corrected(self, batch: Segments, logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Advantages, value targets and weights by V-trace, given what the policy says now; (h, b) each."""
+    def _corrected(self, batch: Segments, logits: Tensor) -> tuple[Tensor, Tensor]:
+        """Advantages and value targets by V-trace, given what the policy says now; (h, b) each.
+
+        The ratio in the loss of PPO is the weight of the sample itself.
+        """
         log_prob, _ = self.head.evaluate(logits.float(), batch.mask, batch.action)
         ratio = (log_prob - batch.log_prob).exp()
         e, h = self.experience, self.hyper
@@ -293,7 +313,7 @@ class BpttLearner:
         )  # fmt: skip
         if self.config.ppo.normalise_advantages:
             advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
-        return advantage[0], returns[0], ratio.clamp(max=1.0)
+        return advantage[0], returns[0]
 
     def _autocast(self) -> Any:
         kind = _TYPES[self.config.machine.precision]

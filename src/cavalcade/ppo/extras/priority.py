@@ -8,8 +8,8 @@ from torch import Tensor
 class Prioritised:
     """Draws segments with replacement, by the power α of their mean |advantage|.
 
-    A segment of probability p counts (n p)^−β, relative to the largest; β grows from its start to 1 over the run, when
-    the preference is corrected in full.
+    In the policy loss a segment of probability p counts (n p)^−β, relative to the largest; β grows from its start to 1
+    over the run, when the preference is corrected there in full. The value loss keeps it.
     """
 
     def __init__(self, seed: int, segments: int, alpha: float, beta: float):

@@ -32,6 +32,7 @@ from cavalcade.ppo.update import adam_step
 _HERE = "cavalcade.ppo.resident"
 _ACTOR, _CRITIC = NETS
 _NAMES = ("policy_loss", "value_loss", "entropy", "kl", "clip_fraction")
+TOO_LARGE = "games, networks or experience do not fit into the GPU; lower --num-envs, --update-steps or --policies"
 _ON_HOST = ("counters",)  # what of the state stays on the host
 
 
@@ -89,9 +90,7 @@ class ResidentLearner:
                 return
             except torch.OutOfMemoryError:
                 if share % (2 * self._pieces):
-                    raise TrainingError(
-                        f"{c.num_envs} environments × {c.update_steps} steps do not fit into the GPU; lower --num-envs"
-                    ) from None
+                    raise TrainingError(TOO_LARGE) from None
                 self._pieces *= 2
                 self.__dict__.pop("_network", None)  # its memory is needed
                 torch.cuda.empty_cache()
@@ -140,7 +139,7 @@ class ResidentLearner:
         """Threads make no difference here."""
 
     def collect(self) -> Ended:
-        """Plays a rollout; the episodes that ended are told by `update`, which reads from the device."""
+        """Plays a rollout; returns the episodes that ended."""
         self.timer.skip()
         if self._changed:
             self._take_over()
@@ -154,20 +153,13 @@ class ResidentLearner:
     def episodes(self) -> Ended:
         """The episodes that ended in the latest rollout, by policy and environment."""
         r = self.rollout
-        if not self._ends_now():
-            empty = np.zeros(0, np.int64)
-            return Ended(empty, empty, empty, np.zeros(0), empty, np.zeros((0, r.figures.shape[-1])))
-        finals = r.finals.cpu().numpy()
-        p, _, e = np.indices(finals.shape)
-        length = np.full(finals.size, self.games.horizon)
-        figures = r.figures.cpu().numpy().reshape(finals.size, -1)
-        return Ended(
-            p.ravel(), e.ravel(), r.labels.cpu().numpy().ravel().astype(np.int64), finals.ravel(), length, figures
-        )
-
-    def _ends_now(self) -> bool:
-        """Whether games ended in the rollout just played."""
-        return self.state.clock % self.games.horizon == 0 or self.config.update_steps >= self.games.horizon
+        over = r.ended[:, self._ends].cpu().numpy()
+        p, end, e = np.nonzero(over)
+        if not len(p):
+            return Ended(p, e, p, np.zeros(0), p, np.zeros((0, r.figures.shape[-1])))
+        at = (p, end, e)
+        label, total, figures = (x.cpu().numpy()[at] for x in (r.labels, r.finals, r.figures))
+        return Ended(p, e, label.astype(np.int64), total, np.full(len(p), self.games.horizon), figures)
 
     def update(self, progress: float | NDArray) -> dict[str, NDArray]:
         """Learns from the rollout; one read of metrics at the end."""
@@ -187,16 +179,19 @@ class ResidentLearner:
             if self.device.type != "cuda":
                 work()
                 return
-            if name not in self._graphs:  # the first time compiles kernels and makes room
-                work()
-                self._graphs[name] = None
-                return
-            if self._graphs[name] is None:
-                torch.cuda.synchronize()
-                graph = torch.cuda.CUDAGraph()
-                with torch.cuda.graph(graph):
+            try:
+                if name not in self._graphs:  # the first time compiles kernels and makes room
                     work()
-                self._graphs[name] = graph
+                    self._graphs[name] = None
+                    return
+                if self._graphs[name] is None:
+                    torch.cuda.synchronize()
+                    graph = torch.cuda.CUDAGraph()
+                    with torch.cuda.graph(graph):
+                        work()
+                    self._graphs[name] = graph
+            except torch.OutOfMemoryError:
+                raise TrainingError(TOO_LARGE) from None
             self._graphs[name].replay()
 
     @torch.no_grad()
@@ -340,6 +335,8 @@ class ResidentLearner:
     def tensors(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """What a checkpoint holds: the policies' weights by name, and everything else that learning changes."""
         self.before_change()
+        steps = np.asarray(self.games.host.state.step, np.int64).reshape(self.policies, -1)
+        self.state.episode_length.copy_(torch.from_numpy(steps))
         rest = {name: tensor.cpu() for name, tensor in self.state.tensors().items() if name != "weights"}
         return self.spec.parameters(self.state.weights.cpu()), rest
 
@@ -371,8 +368,8 @@ class ResidentLearner:
 
 def check(config: PPOConfig, horizon: int) -> None:
     """Refuses what the resident learner has not."""
-    for name in ("replay", "normalise_observations"):
-        if getattr(config, name):
+    for name, usual in (("replay", 0), ("normalise_observations", False), ("learner", "auto")):
+        if getattr(config, name) != usual:
             raise ConfigError(f"{name} is {getattr(config, name)}; on a GPU there is no such thing, take --device cpu")
     if config.num_envs % (config.minibatches * config.accumulate):
         raise ConfigError(

@@ -6,11 +6,12 @@ import torch
 
 from cavalcade.config import PPOConfig
 from cavalcade.device import Device, device_named
+from cavalcade.envs.cage2.cuda import check_device
 from cavalcade.envs.cage2.env import Cage2
 from cavalcade.envs.cage2.resident import ResidentCage2
 from cavalcade.envs.contract import Environment
-from cavalcade.errors import ConfigError
-from cavalcade.ppo.resident.learner import ResidentLearner, check
+from cavalcade.errors import ConfigError, TrainingError
+from cavalcade.ppo.resident.learner import TOO_LARGE, ResidentLearner, check
 
 
 def resident_device(name: Device, config: PPOConfig, horizon: int) -> tuple[torch.device, list[str]]:
@@ -18,8 +19,9 @@ def resident_device(name: Device, config: PPOConfig, horizon: int) -> tuple[torc
     device = device_named(name)
     if device.type == "cuda":
         try:
+            check_device()
             check(config, horizon)
-        except ConfigError as error:
+        except (ConfigError, ImportError) as error:
             if name == "cuda":
                 raise
             return torch.device("cpu"), [f"on the CPU: {error}"]
@@ -31,4 +33,7 @@ def resident_learner(
 ) -> ResidentLearner:
     """The learner of games that have begun."""
     assert isinstance(env, Cage2)
-    return ResidentLearner(env, ResidentCage2(env, device), config, seeds, precision=precision)
+    try:
+        return ResidentLearner(env, ResidentCage2(env, device), config, seeds, precision=precision)
+    except torch.OutOfMemoryError:
+        raise TrainingError(TOO_LARGE) from None

@@ -24,6 +24,7 @@ class Terms(NamedTuple):
 
 
 TERMS = Terms()
+_LEAST = np.float32(-3e38)  # below every logit; infinities are not for fast arithmetic
 
 
 @rule
@@ -44,7 +45,7 @@ def draw(i, layout, count, logits, values, masks, keys, clock, t, actions, store
     n = logits.shape[2]
     p, e = i // n, i % n
     real, low, high = np.float32, masks[i, 0], masks[i, 1]
-    most, total = real(-math.inf), real(0)
+    most, total = _LEAST, real(0)
     for a in range(count):  # without branches, so that a GPU can load ahead
         x = logits[p, a, e]
         most = max(most, x) if allowed(layout, low, high, a) else most
@@ -138,7 +139,7 @@ def loss(
     row = (p * steps + t) * n + e
     real, low, high = np.float32, masks[row, 0], masks[row, 1]
     one, share = real(1), real(1) / real(samples)
-    most, total, weighted = real(-math.inf), real(0), real(0)
+    most, total, weighted = _LEAST, real(0), real(0)
     for a in range(count):  # without branches, so that a GPU can load ahead
         x = logits[p, a, k]
         most = max(most, x) if allowed(layout, low, high, a) else most
