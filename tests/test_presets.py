@@ -2,19 +2,25 @@
 
 import pytest
 
-from cavalcade.config import TrainConfig
+from cavalcade.config import TrainConfig, training_kind
 from cavalcade.errors import ConfigError
 from cavalcade.plain import from_dict
+from cavalcade.ppo.resident.learner import check
 from cavalcade.presets import recipe, recipe_names
 
 
-def test_there_is_one_per_red_and_one_for_the_leaderboard():
-    assert recipe_names() == ["cage2-bline", "cage2-leaderboard", "cage2-meander"]
+def test_there_is_one_per_red_and_device_and_one_for_the_leaderboard():
+    ours = [name for name in recipe_names() if name.startswith("cage2")]
+    assert ours == ["cage2-bline", "cage2-bline-gpu", "cage2-leaderboard", "cage2-meander", "cage2-meander-gpu"]
 
 
 @pytest.mark.parametrize("name", recipe_names())
 def test_recipes_are_valid(name):
-    from_dict(TrainConfig, recipe(name))
+    kind = training_kind(name.partition("-")[0])
+    config = from_dict(kind, recipe(name))
+    if name.endswith("-gpu"):
+        check(config.ppo, config.task.horizon)
+        assert config.device == "cuda"
 
 
 def test_files_and_bad_names(tmp_path):

@@ -44,7 +44,7 @@ def test_version(capsys):
             ["fly"],
             [
                 "unknown command 'fly'",
-                "bench, evaluate, export, play, profile, record, report, search, train, tune, verify",
+                "bench, evaluate, export, play, profile, record, replay, report, search, train, tune, verify",
             ],
         ),
         (["play", "--red", "wolf"], ["'wolf'", "--red", "bline", "meander", "sleep", "mixed"]),

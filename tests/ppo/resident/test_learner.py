@@ -1,5 +1,7 @@
 """The resident learner on the CPU, where its kernels are loops: held to the plain torch learner."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -9,7 +11,7 @@ from cavalcade.envs.cage2 import Cage2
 from cavalcade.envs.cage2.resident import ResidentCage2
 from cavalcade.envs.cage2.workflow import WorkflowCage2
 from cavalcade.errors import ConfigError
-from cavalcade.ppo.resident.learner import ResidentLearner
+from cavalcade.ppo.resident.learner import ResidentLearner, check
 from cavalcade.ppo.torch_learner import TorchLearner
 
 CPU = torch.device("cpu")
@@ -24,7 +26,7 @@ def pair(policies=2, n=6, horizon=10, steps=20, env=None, extras=(), dtype="uint
     for one in envs:
         one.reset()
     seeds = list(range(policies))
-    resident = ResidentLearner(envs[0], ResidentCage2(envs[0], CPU), config, seeds)
+    resident = ResidentLearner(envs[0], ResidentCage2(envs[0], CPU), replace(config, learner="auto"), seeds)
     return resident, TorchLearner(envs[1], config, seeds)
 
 
@@ -72,7 +74,7 @@ def workflow_games():
 def test_games_with_orders_are_the_same_and_their_figures_are_told():
     config = PPOConfig(num_envs=6, update_steps=20, hidden=HIDDEN, epochs=1, learner="torch")
     envs = [workflow_games(), workflow_games()]
-    resident = ResidentLearner(envs[0], ResidentCage2(envs[0], CPU), config, [0, 1])
+    resident = ResidentLearner(envs[0], ResidentCage2(envs[0], CPU), replace(config, learner="auto"), [0, 1])
     plain = TorchLearner(envs[1], config, [0, 1])
     for _ in range(2):
         mine, theirs = resident.collect(), plain.collect()
@@ -151,9 +153,9 @@ def test_bf16_products_are_near():
     ("given", "words"),
     [
         ({"normalise_observations": True}, "normalise_observations"), ({"replay": 1}, "replay"),
-        ({"minibatches": 4}, "4 minibatches"), ({"steps": 15}, "multiple"),
+        ({"minibatches": 4}, "4 minibatches"), ({"update_steps": 15}, "multiple"), ({"learner": "torch"}, "learner"),
     ],
 )  # fmt: skip
 def test_what_it_has_not_is_refused(given, words):
     with pytest.raises(ConfigError, match=words):
-        pair(**given)
+        check(PPOConfig(**{"num_envs": 6, "update_steps": 20} | given), horizon=10)
