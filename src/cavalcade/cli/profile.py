@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from cavalcade.bench import bounds, machine
 from cavalcade.cli.parse import check_folder, import_from_here
 from cavalcade.cli.targets import parse_target
@@ -18,7 +16,7 @@ from cavalcade.errors import ConfigError, at_least
 from cavalcade.ppo.bptt.learner import BpttLearner
 from cavalcade.ppo.learner import Learner
 from cavalcade.ppo.make import make_learner
-from cavalcade.ppo.threads import choose_threads, choose_torch_threads, use_threads
+from cavalcade.ppo.threads import choose_threads, choose_torch_threads, use_threads, use_torch_threads
 from cavalcade.runs.environments import environment_for
 from cavalcade.runs.mettagrid import learner_for
 
@@ -45,8 +43,7 @@ def _learner(config: Any, threads: int) -> tuple[Learner | BpttLearner, int, lis
     """The learner of a training, how many threads it uses, and what there is to say about it."""
     if isinstance(config, MettagridTrainConfig):
         threads = threads or choose_torch_threads()
-        use_threads(threads)
-        torch.set_num_threads(threads)
+        use_torch_threads(threads)
         return learner_for(environment_for(config, threads), config), threads, []
     if getattr(config, "device", "cpu") == "cuda":
         raise ConfigError(

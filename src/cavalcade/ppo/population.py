@@ -38,8 +38,40 @@ class Hyper:
         return cls(**{n: np.array(given.get(n, [getattr(config, n)] * policies), np.float64) for n in names})
 
 
+class SavedTensors:
+    """A dataclass of tensors that a checkpoint holds, among them counters and the episodes in progress."""
+
+    return_sum: Tensor
+    episode_return: Tensor
+    episode_length: Tensor
+    counters: Tensor  # (2,) int64: steps of each environment, updates
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All of it by name."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}  # pyright: ignore[reportArgumentType]
+
+    def load(self, saved: Mapping[str, Tensor]) -> None:
+        """Takes over a saved state, in place; nothing changes if it does not fit."""
+        load_into(self.tensors(), saved)
+
+    def forget_games(self) -> None:
+        """The games in progress are gone: new ones begin."""
+        for tensor in (self.return_sum, self.episode_return, self.episode_length):
+            tensor.zero_()
+
+    @property
+    def clock(self) -> int:
+        """Steps that each environment has taken."""
+        return int(self.counters[0])
+
+    @property
+    def updates(self) -> int:
+        """Updates that have been made."""
+        return int(self.counters[1])
+
+
 @dataclass
-class LearnerState:
+class LearnerState(SavedTensors):
     """Everything that learning changes, and so everything a checkpoint holds. Rows belong to policies."""
 
     weights: Tensor  # (P, D)
@@ -84,29 +116,6 @@ class LearnerState:
             episode_length=zeros(policies, num_envs, dtype=torch.int64),
             counters=zeros(2, dtype=torch.int64),
         )
-
-    def tensors(self) -> dict[str, Tensor]:
-        """All of it by name."""
-        return {f.name: getattr(self, f.name) for f in fields(self)}
-
-    def load(self, saved: Mapping[str, Tensor]) -> None:
-        """Takes over a saved state, in place; nothing changes if it does not fit."""
-        load_into(self.tensors(), saved)
-
-    def forget_games(self) -> None:
-        """The games in progress are gone: new ones begin."""
-        for tensor in (self.return_sum, self.episode_return, self.episode_length):
-            tensor.zero_()
-
-    @property
-    def clock(self) -> int:
-        """Steps that each environment has taken."""
-        return int(self.counters[0])
-
-    @property
-    def updates(self) -> int:
-        """Updates that have been made."""
-        return int(self.counters[1])
 
 
 def observation_scaling(state: LearnerState, normalise: bool) -> tuple[np.ndarray, np.ndarray]:

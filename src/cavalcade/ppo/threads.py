@@ -28,6 +28,12 @@ def use_threads(count: int) -> None:
     torch.set_num_threads(1)
 
 
+def use_torch_threads(count: int) -> None:
+    """The same where torch does the heavy work."""
+    use_threads(count)
+    torch.set_num_threads(count)
+
+
 @contextmanager
 def few_threads() -> Iterator[None]:
     """One thread of each kind within the block: other processes need the cores."""

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from cavalcade.config import HostConfig
-from cavalcade.config_mettagrid import MettagridTask, MettagridTrainConfig, TokenPolicyConfig
+from cavalcade.config_mettagrid import MettagridTask, MettagridTrainConfig
 from cavalcade.device import device_named
 from cavalcade.envs.contract import Environment
 from cavalcade.envs.mettagrid.layout import token_layout
@@ -67,14 +67,15 @@ def check_fits(config: MettagridTrainConfig, agents: int) -> None:
         )
     on_gpu = device_named(config.machine.device).type == "cuda" and not config.machine.offload
     state = 8 * config.policy.width / c.bptt_horizon
-    needed = 0 if on_gpu else int(c.batch_size * (3 * config.arena.max_tokens + 32 + state))
+    experience = int(c.batch_size * (3 * config.arena.max_tokens + 32 + state))
+    needed = 0 if on_gpu else experience
     needed += c.num_envs * agents * 2 * 3 * game_of(config.arena).game.obs.num_tokens + c.num_envs * 500_000
     if on_gpu:
-        there, mine = torch.cuda.mem_get_info()[0], int(c.batch_size * (3 * config.arena.max_tokens + 32 + state))
-        if mine > _ROOM * there:
+        there = torch.cuda.mem_get_info()[0]
+        if experience > _ROOM * there:
             raise ConfigError(
-                f"experience of {mine / 2**30:.1f} GiB does not fit into {there / 2**30:.1f} GiB of the GPU; take "
-                "--offload, or a smaller --batch-size"
+                f"experience of {experience / 2**30:.1f} GiB does not fit into {there / 2**30:.1f} GiB of the GPU; "
+                "take --offload, or a smaller --batch-size"
             )
     free = psutil.virtual_memory().available
     if needed > _ROOM * free:
@@ -147,9 +148,8 @@ def token_policy_from(checkpoint: Checkpoint) -> SavedTokenPolicy:
     if info["config"].get("target") != MettagridTrainConfig.target:
         raise RunError(f"{checkpoint.path} was trained on {info['config'].get('target')}, not on mettagrid")
     config = from_dict(MettagridTrainConfig, info["config"])
-    shape = TokenPolicyConfig(network["encoder"], network["core"], network["width"])
-    layout = layout_of(config.arena)
-    policy = TokenPolicy(layout, network["actions"], encoder=shape.encoder, core=shape.core, width=shape.width)
+    shape = {name: network[name] for name in ("encoder", "core", "width")}
+    policy = TokenPolicy(layout_of(config.arena), network["actions"], **shape)
     saved = SavedTokenPolicy(
         checkpoint.path, config, int(info["update"]), policy, _reward_scale(config, checkpoint.learner),
         tuple(network["features"]), int(network["tags"]),

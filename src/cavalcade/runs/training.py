@@ -19,7 +19,7 @@ from cavalcade.ppo.make import make_learner
 from cavalcade.ppo.precompile import StandIn, compiled_learner
 from cavalcade.ppo.resident.learner import ResidentLearner
 from cavalcade.ppo.resident.make import resident_device, resident_learner
-from cavalcade.ppo.threads import choose_threads, choose_torch_threads, use_threads
+from cavalcade.ppo.threads import choose_threads, choose_torch_threads, use_threads, use_torch_threads
 from cavalcade.ppo.torch_learner import TorchLearner
 from cavalcade.ppo.trainer import Trainee, train
 from cavalcade.runs.directory import RunDirectory, provenance
@@ -110,8 +110,7 @@ class Training:
     def _prepare_bptt(self, config: MettagridTrainConfig, known: int) -> int:
         """Arenas and learner of a policy with memory; returns how many threads learning uses."""
         threads = known or choose_torch_threads()
-        use_threads(threads)
-        torch.set_num_threads(threads)
+        use_torch_threads(threads)
         self.env = environment_for(config, threads)
         try:
             self.learner = learner_for(self.env, config)

@@ -204,6 +204,7 @@ class BpttLearner:
         arrays = (x.numpy() for x in (b.reward, value, b.ended, b.bootstrap, b.last_value))
         gae(*arrays, scale, gamma, decay, advantage.numpy(), returns.numpy())
         if c.vtrace:
+            self._segments = tuple(e.by_segment(x) for x in (e.scale * b.reward, b.ended, b.bootstrap))
             self._after = torch.cat([value[0, e.horizon :: e.horizon], b.last_value]).flatten()  # (S·N,)
         if c.normalise_advantages:
             normalise(advantage.view(1, -1).numpy())
@@ -298,19 +299,14 @@ class BpttLearner:
         """
         log_prob, _ = self.head.evaluate(logits.float(), batch.mask, batch.action)
         ratio = (log_prob - batch.log_prob).exp()
-        e, h = self.experience, self.hyper
-
-        def picked(x: Tensor) -> Tensor:
-            return e.by_segment(x[0])[batch.index.cpu()].to(self.device).T.unsqueeze(0)
-
-        booked = e.booked
+        h, index = self.hyper, batch.index.cpu()
+        reward, ended, bootstrap = (x[index].to(self.device).T.unsqueeze(0) for x in self._segments)
         gamma = torch.tensor(h.gamma, dtype=torch.float32, device=self.device)
         decay = torch.tensor(h.gamma * h.gae_lambda, dtype=torch.float32, device=self.device)
-        after = self._after[batch.index.cpu()].to(self.device).unsqueeze(0)
+        after = self._after[index].to(self.device).unsqueeze(0)
         advantage, returns = vtrace(
-            e.scale * picked(booked.reward), batch.value.unsqueeze(0), picked(booked.ended),
-            picked(booked.bootstrap), after, gamma, decay, ratio.unsqueeze(0),
-        )  # fmt: skip
+            reward, batch.value.unsqueeze(0), ended, bootstrap, after, gamma, decay, ratio.unsqueeze(0)
+        )
         if self.config.ppo.normalise_advantages:
             advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
         return advantage[0], returns[0]
@@ -334,8 +330,7 @@ class BpttLearner:
 
     def load_tensors(self, policy: Mapping[str, Tensor], rest: Mapping[str, Tensor]) -> None:
         """Takes over what a checkpoint holds; nothing changes if it does not fit."""
-        load_into(self.state.tensors(), rest)
-        load_into(self._parameters(), policy)
+        load_into(self.state.tensors() | self._parameters(), {**rest, **policy})
         self.optimizers.load(rest)
         if self._scaler is not None and "loss_scale" in rest:
             self._scaler.load_state_dict(self._scaler.state_dict() | {"scale": float(rest["loss_scale"])})

@@ -1,16 +1,15 @@
 """Everything besides weights and optimiser that learning changes."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from cavalcade.ppo.population import load_into
+from cavalcade.ppo.population import SavedTensors
 
 
 @dataclass
-class BpttState:
+class BpttState(SavedTensors):
     """Counters, moments of returns, and the episodes in progress of N agents; the first axis is that of `collect`."""
 
     return_sum: Tensor  # (1, N) float64: discounted reward so far …
@@ -33,26 +32,3 @@ class BpttState:
             zeros(1, agents), zeros(1), zeros(1), zeros(1), zeros(1, agents), zeros(1, agents, dtype=whole),
             zeros(2, dtype=whole),
         )  # fmt: skip
-
-    def tensors(self) -> dict[str, Tensor]:
-        """All of it by name."""
-        return {f.name: getattr(self, f.name) for f in fields(self)}
-
-    def load(self, saved: Mapping[str, Tensor]) -> None:
-        """Takes over a saved state, in place; nothing changes if it does not fit."""
-        load_into(self.tensors(), saved)
-
-    def forget_games(self) -> None:
-        """The games in progress are gone: new ones begin."""
-        for tensor in (self.return_sum, self.episode_return, self.episode_length):
-            tensor.zero_()
-
-    @property
-    def clock(self) -> int:
-        """Steps that each agent has taken."""
-        return int(self.counters[0])
-
-    @property
-    def updates(self) -> int:
-        """Updates that have been made."""
-        return int(self.counters[1])

@@ -1,4 +1,4 @@
-"""PPO that never leaves its device: a rollout is one CUDA graph, an update another, and the host reads once per update.
+"""PPO that never leaves its device: a rollout is one CUDA graph, an update another; the host reads after each of them.
 
 What varies from update to update lies in tensors: learning rates, counters, seeds, who stopped early. Minibatches are
 shares of the environments with all their steps, in a random order that is counted, not streamed.
@@ -67,10 +67,8 @@ class ResidentLearner:
         shape = (games.words.shape[1], games.mask_words.shape[1], len(self._ends), width)
         self.rollout = Packed.allocate(policies, steps, n, *shape, self.device)
         self._launch = Launcher(self.device, f"{_HERE}.loops", f"{_HERE}.kernels")
-        kind = torch.bfloat16 if precision == "bf16" else torch.float32
-        self._tf32 = precision == "tf32"
-        self._kind = kind
-        self._player = Network(self.spec, self.state.weights, n, kind)
+        self._tf32, self._kind = precision == "tf32", torch.bfloat16 if precision == "bf16" else torch.float32
+        self._player = Network(self.spec, self.state.weights, n, self._kind)
         self._gradient, self._part = (torch.zeros_like(self.state.weights) for _ in range(2))
         self._graphs: dict[str, Any] = {}
         self._changed = False  # from outside
@@ -100,10 +98,7 @@ class ResidentLearner:
         """What is computed of a minibatch at a time."""
         c, policies = self.config, self.policies
         samples = c.update_steps * (c.num_envs // c.minibatches // self._pieces)
-
-        def zeros(*shape: int, of: torch.dtype = torch.float32) -> Tensor:
-            return torch.zeros(shape, dtype=of, device=self.device)
-
+        zeros = self._zeros
         self._network = Network(self.spec, self.state.weights, samples, self._kind)
         self._words = zeros(policies, samples, self.games.words.shape[1], of=torch.int64)
         self._d_logits, self._d_values = zeros(policies, self.spec.padded_actions, samples), zeros(policies, 1, samples)
@@ -111,24 +106,25 @@ class ResidentLearner:
 
     def _allocate(self) -> None:
         """Everything else that kernels read and write."""
-        c, device, policies, n = self.config, self.device, self.policies, self.config.num_envs
-
-        def zeros(*shape: int, of: torch.dtype = torch.float32) -> Tensor:
-            return torch.zeros(shape, dtype=of, device=device)
+        c, zeros, policies, n = self.config, self._zeros, self.policies, self.config.num_envs
 
         def held(values: NDArray) -> Tensor:
-            return torch.as_tensor(np.asarray(values, np.float32)).to(device)
+            return torch.as_tensor(np.asarray(values, np.float32)).to(self.device)
 
         h = self.hyper
-        self._order, self._sorted = (zeros(policies, n, of=torch.int64) for _ in range(2))
+        self._order = torch.arange(n, device=self.device).repeat(policies, 1)
+        self._sorted = zeros(policies, n, of=torch.int64)
         self._totals = zeros(policies, c.update_steps, n, of=torch.float64)
         self._clock, self._counter = zeros(1, of=torch.int64), zeros(1, of=torch.int64)
         self._rate, self._metrics = zeros(policies), zeros(len(_NAMES) + 1, policies)
-        self._scale = torch.ones(policies, device=device)
+        self._scale = torch.ones(policies, device=self.device)
         self._gamma, self._decay = held(h.gamma), held(h.gamma * h.gae_lambda)
         self._limit_kl, self._grad_clip = held(h.target_kl), held(h.grad_clip)
         self._coefficients = Coefficients(held(h.clip), held(h.value_coef), held(h.entropy_coef), held(h.value_clip))
         self._keys, self._orders = self._launch.moved(self.action_keys), self._launch.moved(self.shuffle_keys)
+
+    def _zeros(self, *shape: int, of: torch.dtype = torch.float32) -> Tensor:
+        return torch.zeros(shape, dtype=of, device=self.device)
 
     @property
     def policies(self) -> int:
@@ -197,14 +193,8 @@ class ResidentLearner:
     @torch.no_grad()
     def _rollout(self) -> None:
         """T steps: observe, decide, draw, step, book."""
-        g, r, s, n, shape = (
-            self.games,
-            self.rollout,
-            self.state,
-            self.games.num_envs,
-            (self.policies, self.config.num_envs),
-        )
-        end = 0
+        g, r, s = self.games, self.rollout, self.state
+        n, shape, end = g.num_envs, (self.policies, self.config.num_envs), 0
         for t in range(self.config.update_steps):
             words, masks = g.words.view(*shape, -1), g.mask_words.view(*shape, -1)
             r.words[:, t], r.mask_words[:, t] = words, masks
@@ -269,12 +259,10 @@ class ResidentLearner:
         self._metrics /= steps
 
     def _shuffle(self, epoch: int) -> None:
-        """A random order of each policy's environments."""
+        """A random order of each policy's environments; one minibatch has them all, in any order."""
         if self.config.minibatches > 1:
             self._launch("shuffle_key", self._sorted.numel(), self._orders, self._counter, epoch, self._sorted)
             self._order.copy_(self._sorted.argsort(dim=1))
-        else:
-            self._order.copy_(torch.arange(self.config.num_envs, device=self.device).expand_as(self._order))
 
     def _minibatch(self, first: int, share: int) -> Tensor:
         """Writes the gradient of a minibatch; returns the means of what its loss is made of, (5, P)."""
