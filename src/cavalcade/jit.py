@@ -56,7 +56,7 @@ def kernel(function: Callable | None = None, *, parallel: bool = False, numerics
         return functools.partial(kernel, parallel=parallel, numerics=numerics)
     if config.DISABLE_JIT:
         return np.errstate(over="ignore")(function)  # random keys wrap around on purpose
-    with _cache_folder():
+    with cache_folder():
         return _njit(cache=True, parallel=parallel, **(_NUMERICS if numerics else _UNCOUNTED), **_OPTIONS)(function)
 
 
@@ -93,11 +93,11 @@ def cache_path() -> str:
 
 
 @contextlib.contextmanager
-def _cache_folder() -> Iterator[None]:
+def cache_folder(settings: Any = config) -> Iterator[None]:
     """Numba reads the folder when a function is decorated; the user's own setting is put back afterwards."""
-    before = config.CACHE_DIR
-    config.CACHE_DIR = cache_path()
+    before = settings.CACHE_DIR
+    settings.CACHE_DIR = cache_path()
     try:
         yield
     finally:
-        config.CACHE_DIR = before
+        settings.CACHE_DIR = before

@@ -19,7 +19,7 @@ class Launcher:
     def __init__(self, device: torch.device, loops: str, kernels: str):
         self._cuda: Any = None
         if device.type == "cuda":
-            from cavalcade.envs.cage2.cuda import check_device, cuda
+            from cavalcade.cuda import check_device, cuda
 
             check_device()
             self._cuda = cuda

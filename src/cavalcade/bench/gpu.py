@@ -13,8 +13,9 @@ import torch
 from numba import cuda
 
 from cavalcade.config import Cage2Task, PPOConfig, SearchConfig, TrainConfig
+from cavalcade.cuda import check_device
 from cavalcade.envs.cage2 import Cage2
-from cavalcade.envs.cage2.cuda import CudaGames, check_device
+from cavalcade.envs.cage2.cuda import CudaGames
 from cavalcade.plain import from_dict
 from cavalcade.ppo.resident.learner import ResidentLearner
 from cavalcade.ppo.resident.make import resident_learner

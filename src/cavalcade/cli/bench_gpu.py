@@ -37,7 +37,7 @@ def run(args: list[str]) -> int:
     at_least("rounds", options.rounds, 1)
     for count in options.envs:
         at_least("envs", count, 1)
-    from cavalcade.envs.cage2.cuda import check_device
+    from cavalcade.cuda import check_device
 
     check_device()
     import torch

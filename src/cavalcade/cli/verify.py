@@ -54,7 +54,8 @@ def _kind(device: str) -> type[Cage2]:
     """Who plays: importing what a GPU needs only if it is asked for."""
     if device == "cpu":
         return Cage2
-    from cavalcade.envs.cage2.cuda import CudaCage2, check_device
+    from cavalcade.cuda import check_device
+    from cavalcade.envs.cage2.cuda import CudaCage2
 
     check_device()
     return CudaCage2

@@ -8,35 +8,21 @@ from typing import Any
 
 import numpy as np
 
-if not hasattr(np, "row_stack"):  # numba-cuda 0.30 still asks for it, NumPy 2.5 has removed it
-    np.row_stack = np.vstack  # pyright: ignore[reportAttributeAccessIssue]
-
-from numba import cuda as numba_cuda
-
+from cavalcade.cuda import check_device, cuda, gpu_kernel
 from cavalcade.envs.cage2 import game, observe, workflow
 from cavalcade.envs.cage2.env import Cage2
 from cavalcade.envs.cage2.game import Outputs
 from cavalcade.envs.cage2.scenario import NUM_ACTIONS
 from cavalcade.envs.cage2.state import State
 from cavalcade.envs.contract import Buffers
-from cavalcade.errors import ConfigError, StateError
+from cavalcade.errors import StateError
 from cavalcade.rng import index_below, step_key, word
 
-cuda: Any = numba_cuda  # its type hints do not know kernels
 THREADS = 128  # per block
 _BLUE = 1 << 19  # purpose of draws of a random Blue, which no game has
 
 
-def check_device() -> None:
-    """Refuses to go on without a GPU."""
-    if not cuda.is_available():
-        raise ConfigError(
-            "device is cuda; there is no CUDA device here, or Numba cannot use it: pip install 'cavalcade[cuda]', or "
-            "take --device cpu"
-        )
-
-
-@cuda.jit
+@gpu_kernel
 def step_all(s, p, actions, out):
     """One step of every game with all its outputs."""
     e = cuda.grid(1)
@@ -44,7 +30,7 @@ def step_all(s, p, actions, out):
         game.advance(s, p, e, np.int64(actions[e]), out)
 
 
-@cuda.jit
+@gpu_kernel
 def step_packed(count, s, p, actions, out):
     """One step of every game with observation and mask as integers only."""
     e = cuda.grid(1)
@@ -52,7 +38,7 @@ def step_packed(count, s, p, actions, out):
         game.advance_packed(s, p, e, np.int64(actions[e]), out)
 
 
-@cuda.jit
+@gpu_kernel
 def step_workflow(count, s, p, actions, out, t, c, figures):
     """The same for games with orders."""
     e = cuda.grid(1)
@@ -60,7 +46,7 @@ def step_workflow(count, s, p, actions, out, t, c, figures):
         workflow.advance_packed(s, p, e, np.int64(actions[e]), out, t, c, figures)
 
 
-@cuda.jit
+@gpu_kernel
 def unpack(count, p, more, words, values):
     """Observations as one value per bit."""
     i = cuda.grid(1)
@@ -68,7 +54,7 @@ def unpack(count, p, more, words, values):
         observe.unpack(i, p, more, words, values)
 
 
-@cuda.jit
+@gpu_kernel
 def draw_random(s, actions):
     """Uniform random actions, counted like every draw."""
     e = cuda.grid(1)

@@ -1,13 +1,15 @@
 """The rows of `sample` for all environments or samples, on a GPU: a thread each."""
 
-from cavalcade.envs.cage2.cuda import cuda
+from functools import partial
+
+from cavalcade.cuda import cuda, gpu_kernel
 from cavalcade.ppo.fused.gae import gae_environment
 from cavalcade.ppo.resident import sample
 
 # fmt: off
 
 
-@cuda.jit(fastmath=True)
+@partial(gpu_kernel, fastmath=True)
 def draw(
     count, layout, outputs, logits, values, masks, keys, clock, t, actions, store_action, store_log_prob, store_value
 ):
@@ -20,7 +22,7 @@ def draw(
         )
 
 
-@cuda.jit
+@gpu_kernel
 def book(count, reward, truncated, t, end, rewards, ended, total, finals):
     """Results of all environments."""
     i = cuda.grid(1)
@@ -28,7 +30,7 @@ def book(count, reward, truncated, t, end, rewards, ended, total, finals):
         sample.book(i, reward, truncated, t, end, rewards, ended, total, finals)
 
 
-@cuda.jit
+@gpu_kernel
 def discount(count, rewards, ended, gamma, running, totals):
     """Discounted rewards of all environments."""
     i = cuda.grid(1)
@@ -36,7 +38,7 @@ def discount(count, rewards, ended, gamma, running, totals):
         sample.discount(i, rewards, ended, gamma, running, totals)
 
 
-@cuda.jit
+@gpu_kernel
 def shuffle_key(count, keys, counter, epoch, out):
     """Random numbers of all environments."""
     i = cuda.grid(1)
@@ -44,7 +46,7 @@ def shuffle_key(count, keys, counter, epoch, out):
         sample.shuffle_key(i, keys, counter, epoch, out)
 
 
-@cuda.jit(fastmath=True)
+@partial(gpu_kernel, fastmath=True)
 def loss(
     count, layout, outputs, c, samples, logits, values, order, first, masks, action, log_prob, value, advantage,
     returns, d_logits, d_values, terms,
@@ -58,7 +60,7 @@ def loss(
         )
 
 
-@cuda.jit
+@gpu_kernel
 def gae(count, reward, value, ended, bootstrap, last_value, scale, gamma, decay, advantage, returns):
     """Advantages of all environments."""
     i = cuda.grid(1)

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import torch
 
 from cavalcade.config import PPOConfig
+from cavalcade.cuda import check_device
 from cavalcade.device import Device, device_named
-from cavalcade.envs.cage2.cuda import check_device
 from cavalcade.envs.cage2.env import Cage2
 from cavalcade.envs.cage2.resident import ResidentCage2
 from cavalcade.envs.contract import Environment

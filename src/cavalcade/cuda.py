@@ -1,0 +1,40 @@
+"""Numba's CUDA, imported in one place, and how kernels for it are compiled: kept on disk like those for the CPU."""
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+if not hasattr(np, "row_stack"):  # numba-cuda 0.30 still asks for it, NumPy 2.5 has removed it
+    np.row_stack = np.vstack  # pyright: ignore[reportAttributeAccessIssue]
+
+from numba import cuda as numba_cuda
+
+from cavalcade.errors import ConfigError
+from cavalcade.jit import cache_folder, config
+
+cuda: Any = numba_cuda  # its type hints do not know kernels
+
+
+def check_device() -> None:
+    """Refuses to go on without a GPU."""
+    if not cuda.is_available():
+        raise ConfigError(
+            "device is cuda; there is no CUDA device here, or Numba cannot use it: pip install 'cavalcade[cuda]', or "
+            "take --device cpu"
+        )
+
+
+def gpu_kernel(function: Callable, *, fastmath: bool = False) -> Any:
+    """Compiles a kernel at its first launch, or takes it from disk; with fastmath, sums may be reordered."""
+    with cache_folder(_settings()):
+        return cuda.jit(cache=True, fastmath=fastmath)(function)
+
+
+def _settings() -> Any:
+    """Where Numba's CUDA looks for the folder: numba-cuda has settings of its own."""
+    try:
+        return importlib.import_module("numba.cuda.core.config")
+    except ImportError:
+        return config
