@@ -309,6 +309,31 @@ class WorkflowConfig:
 
 
 @dataclass(frozen=True)
+class RayConfig:
+    """How a search is spread with --engine ray."""
+
+    ray_address: str = ""
+    """Of a Ray cluster, e.g. auto or 10.0.0.1:6379; without one, Ray runs on this machine alone and listens on loopback
+    only."""
+    task_cpus: int = 1
+    """CPUs of a task."""
+    task_gpus: float = 0.0
+    """GPUs of a task, or a share of one."""
+    task_orders: int = 1
+    """Orders that a task trains as one population; a GPU has room for all of them."""
+    task_updates: int = 50
+    """Updates after which a task hands back where its orders stand; what is lost with a node is repeated from there."""
+    max_losses: int = 5
+    """Losses of the same task in a row after which the search gives up."""
+
+    def __post_init__(self):
+        for name, least in (("task_cpus", 1), ("task_orders", 1), ("task_updates", 1), ("max_losses", 0)):
+            at_least(name, getattr(self, name), least)
+        if not 0 <= self.task_gpus <= 64:
+            raise ConfigError(f"task_gpus is {self.task_gpus}; it must be from 0 to 64")
+
+
+@dataclass(frozen=True)
 class SearchConfig:
     """A search for the best order."""
 
@@ -364,6 +389,12 @@ class SearchConfig:
     """Where games and learning run; auto: on the GPU if there is one and it has what is asked for."""
     precision: Literal["fp32", "tf32", "bf16"] = "tf32"
     """On a GPU: of products of matrices; weights stay in single precision."""
+    engine: Literal["local", "ray"] = "local"
+    """Who trains the orders: this process, as one population; or tasks of Ray, on one machine or many."""
+    ray: RayConfig = field(default_factory=RayConfig)
+    shard: str = ""
+    """With searcher exhaustive or fixed: i/n trains the i-th of n shares of the orders and nothing else; `cavalcade
+    search merge` joins them."""
     seed: int = 0
     """Seed of the search."""
     checkpoint_every: int = 100
@@ -371,9 +402,14 @@ class SearchConfig:
     keep: int = 2
     """Checkpoints kept."""
 
-    free_to_change: ClassVar[tuple[str, ...]] = ("checkpoint_every", "keep", "device", "precision")
+    free_to_change: ClassVar[tuple[str, ...]] = ("checkpoint_every", "keep", "device", "precision", "ray")
 
     def __post_init__(self):
+        self.share  # noqa: B018 — refuses what is no share
+        if self.engine == "ray":
+            self._check_ray()
+        elif given := differences(RayConfig(), self.ray):
+            raise ConfigError(f"{given[0].split()[0]} is given with engine local; it needs --engine ray")
         for name, least in (
             ("n_workflows", 1), ("rounds", 1), ("total_episodes", 1), ("max_episodes", 1), ("together", 0),
             ("patience", 0), ("score_episodes", 2), ("confirm", 0), ("rivals", 0),
@@ -421,6 +457,30 @@ class SearchConfig:
                 f"{self.max_episodes} episodes of {self.task.horizon} steps are fewer than one update of "
                 f"{self.ppo.update_steps} steps; raise --max-episodes"
             )
+
+    def _check_ray(self) -> None:
+        if self.target == "cyborg":
+            raise ConfigError("engine is ray with target cyborg; the original is on this machine, take --engine local")
+        if (self.device == "cuda") != bool(self.ray.task_gpus) and self.device != "auto":
+            raise ConfigError(
+                f"device is {self.device} and task_gpus {self.ray.task_gpus:g}; tasks of Ray use GPUs if --task-gpus "
+                "says so, leave out --device"
+            )
+
+    @property
+    def share(self) -> tuple[int, int]:
+        """Which of how many shares of the orders is trained; the first of one is all of them."""
+        if not self.shard:
+            return 0, 1
+        i, sign, n = self.shard.partition("/")
+        if not (sign and i.isdecimal() and n.isdecimal() and 1 <= int(i) <= int(n)):
+            raise ConfigError(f"shard is {self.shard!r}; it must be i/n with i from 1 to n, e.g. 2/4")
+        if self.searcher not in ("exhaustive", "fixed") or self.warm_start != "none":
+            raise ConfigError(
+                f"shard is {self.shard} with searcher {self.searcher} and warm start {self.warm_start}; only "
+                "exhaustive and fixed, from scratch, can be shared out: others choose by what was found"
+            )
+        return int(i) - 1, int(n)
 
     @property
     def episodes_per_order(self) -> int:

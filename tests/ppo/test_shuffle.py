@@ -8,7 +8,7 @@ from cavalcade.ppo.shuffle import shuffle
 
 def orders(seeds, update, epoch, n=1000):
     order = np.zeros((len(seeds), n), np.int64)
-    shuffle(policy_keys(seeds), update, epoch, order)
+    shuffle(policy_keys(seeds), np.full(len(seeds), update), epoch, order)
     return order
 
 

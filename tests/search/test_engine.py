@@ -17,6 +17,7 @@ from cavalcade.envs.checkpoints import CHECKPOINTS
 from cavalcade.errors import ConfigError, RunError
 from cavalcade.runs.checkpoint import checkpoints
 from cavalcade.runs.directory import RunDirectory, open_run, open_search
+from cavalcade.search.decisions import observations
 from cavalcade.search.engine import Search
 from cavalcade.workflow.orders import kendall
 
@@ -158,7 +159,7 @@ def test_a_slot_more_than_there_are_orders_is_not_trained(tmp_path):
     with run.locked():
         found = Search(run, replace(TINY, searcher="fixed", orders=(name,), confirm=0), threads=1)
         list(found.advance())
-        assert len(found.pool.slots) == 1
+        assert len(found.trainings.pool.slots) == 1
         found.close()
 
 
@@ -182,7 +183,7 @@ def test_threshold_plateau_and_gate(tmp_path):
     gated = search(tmp_path / "c", replace(TINY, compliance_threshold=1.0, gate=True, confirm=0))
     failed = [r.member.order for r in gated.results if not r.passed]
     assert len(set(failed)) == len(failed)  # no order that failed was asked for again
-    assert len(gated.observations()) == sum(r.passed for r in gated.results)
+    assert len(observations(gated.config, gated.results)) == sum(r.passed for r in gated.results)
 
 
 def test_scores_by_tail(tmp_path):

@@ -11,6 +11,7 @@ import numpy as np
 import tyro
 
 from cavalcade.cli.parse import option, parse
+from cavalcade.cli.search_merge import MergeOptions, merged, replay
 from cavalcade.cli.waiting import COMPILING, waiting
 from cavalcade.config import SearchConfig
 from cavalcade.errors import RunError, at_least
@@ -36,7 +37,11 @@ ALIASES = {
 
 @dataclass(frozen=True)
 class Options:
-    """Searches for the best order of repair: trains a policy for each order it tries, scores it on fresh games."""
+    """Searches for the best order of repair: trains a policy for each order it tries, scores it on fresh games.
+
+    `cavalcade search merge RUN…` joins what was begun with --shard; `cavalcade search replay RUN` makes its decisions
+    again.
+    """
 
     target: tyro.conf.Positional[Literal["cage2", "checkpoints", "cyborg"]]
     """CAGE-2, a small gridworld in which the order is known to matter, or CAGE-2 in your own checkout of CybORG."""
@@ -64,6 +69,12 @@ class ResumeOptions:
 def run(args: list[str]) -> int:
     """Begins a search or goes on with one."""
     args = translate(args)
+    if args[:1] == ["merge"]:
+        options = parse(MergeOptions, args[1:], "search merge")
+        directory, config = merged(options)
+        return _search(directory, config, quiet=options.quiet, resume=True)
+    if args[:1] == ["replay"]:
+        return replay(args[1:])
     if any(arg.split("=")[0] == "--resume" for arg in args):
         resumed = parse(ResumeOptions, args, "search")
         directory = open_search(resumed.resume)
@@ -123,7 +134,7 @@ def _search(directory: RunDirectory[SearchConfig], config: SearchConfig, *, quie
         with waiting(COMPILING):
             search = Search(directory, config, **options)
         if not quiet:
-            print(f"run {directory}", *search.pool.notes, sep="\n", flush=True)
+            print(f"run {directory}", *search.trainings.notes, sep="\n", flush=True)
         display = SearchDisplay(search, quiet)
         with stop_on_signal(search) as received:
             try:

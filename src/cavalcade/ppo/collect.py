@@ -81,7 +81,7 @@ def collect(
         if done[g] < steps:
             env.send_group(g, actor.act(done[g], groups[g]))
             timer.lap("act")
-    state.counters[0] += steps
+    state.counters[:, 0] += steps
     going_on = ~books.ended[:, -1].reshape(-1)
     rollout.last_value.numpy()[:] = actor.values(going_on) if going_on.any() else 0
     timer.lap("act")

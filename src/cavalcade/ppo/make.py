@@ -20,8 +20,9 @@ def make_learner(
     *,
     hyper: Hyper | None = None,
     context: NDArray | None = None,
+    parts: int = 0,
 ) -> tuple[Learner, list[str]]:
-    """A learner and what there is to say about the choice."""
+    """A learner and what there is to say about the choice; parts: see `FusedLearner`."""
     options: dict[str, Any] = {"hyper": hyper, "context": context}
     notes = []
     if config.learner == "torch" or (config.learner == "auto" and why_not(env, config, distinct=False)):
@@ -35,4 +36,4 @@ def make_learner(
         distinct = False
         if env.packed is not None:
             notes.append(f"plain rows: {why}")
-    return FusedLearner(env, config, seeds, distinct=distinct, **options), notes
+    return FusedLearner(env, config, seeds, distinct=distinct, parts=parts, **options), notes

@@ -44,7 +44,7 @@ class SavedTensors:
     return_sum: Tensor
     episode_return: Tensor
     episode_length: Tensor
-    counters: Tensor  # (2,) int64: steps of each environment, updates
+    counters: Tensor  # (P, 2) int64: steps of each environment, updates
 
     def tensors(self) -> dict[str, Tensor]:
         """All of it by name."""
@@ -61,13 +61,13 @@ class SavedTensors:
 
     @property
     def clock(self) -> int:
-        """Steps that each environment has taken."""
-        return int(self.counters[0])
+        """Steps that each environment has taken, at most."""
+        return int(self.counters[:, 0].max())
 
     @property
     def updates(self) -> int:
-        """Updates that have been made."""
-        return int(self.counters[1])
+        """Updates that have been made, of a policy at most."""
+        return int(self.counters[:, 1].max())
 
 
 @dataclass
@@ -87,7 +87,7 @@ class LearnerState(SavedTensors):
     observation_square: Tensor  # (P, O) float64
     episode_return: Tensor  # (P, N) float64: reward so far in each environment's episode
     episode_length: Tensor  # (P, N) int64
-    counters: Tensor  # (2,) int64: steps of each environment, updates
+    counters: Tensor  # (P, 2) int64: steps of each environment, updates
 
     @classmethod
     def fresh(
@@ -114,7 +114,7 @@ class LearnerState(SavedTensors):
             observation_square=zeros(policies, spec.inputs),
             episode_return=zeros(policies, num_envs),
             episode_length=zeros(policies, num_envs, dtype=torch.int64),
-            counters=zeros(2, dtype=torch.int64),
+            counters=zeros(policies, 2, dtype=torch.int64),
         )
 
 

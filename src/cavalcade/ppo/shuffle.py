@@ -8,10 +8,10 @@ from cavalcade.rng import index_below, step_key, word
 
 
 @kernel(parallel=True)
-def shuffle(keys, update, epoch, order):
-    """A fresh random order of all samples for each policy: keys (P,) uint64, order (P, B) int64, overwritten."""
+def shuffle(keys, updates, epoch, order):
+    """A fresh random order of all samples for each policy: keys, updates (P,), order (P, B) int64, overwritten."""
     for p in numba.prange(order.shape[0]):
-        shuffle_policy(keys[p], update, epoch, order, p)
+        shuffle_policy(keys[p], updates[p], epoch, order, p)
 
 
 @rule

@@ -26,10 +26,12 @@ from cavalcade.ppo.update import adam_step, gradient, take
 
 @kernel
 def uniform_draws(keys, clock, start, draws):
-    """Uniform numbers of environments from start on, (n, draws)."""
+    """Uniform numbers of environments from start on, (n, draws); clock: (P,)."""
+    n = keys.size // clock.size
     for i in range(draws.shape[0]):
+        e = start + i
         for part in range(draws.shape[1]):
-            draws[i, part] = draw_target(keys, start + i, clock, part)
+            draws[i, part] = draw_target(keys, e, clock[e // n], part)
 
 
 @dataclass
@@ -93,7 +95,7 @@ class TorchLearner(Learner):
         mask = torch.from_numpy(self.env.buffers.action_mask[group]).unflatten(0, (self.policies, -1))
         logits, values = self._forward(self.state.weights, observation)
         draws = np.zeros((count, self.head.draws))
-        uniform_draws(self.action_keys, self.state.clock + t, group.start, draws)
+        uniform_draws(self.action_keys, self.state.counters[:, 0].numpy() + t, group.start, draws)
         action = self.head.sample(logits, mask, torch.from_numpy(draws).unflatten(0, (self.policies, -1)))
         r.observation[:, t, here], r.mask[:, t, here] = observation, mask
         r.action[:, t, here] = action.to(r.action.dtype)
@@ -136,7 +138,7 @@ class TorchLearner(Learner):
         sums, steps = {}, torch.zeros(self.policies, dtype=self.dtype)
         for epoch in range(c.epochs):
             if c.minibatches > 1:
-                shuffle(self.shuffle_keys, s.updates, epoch, order)
+                shuffle(self.shuffle_keys, s.counters[:, 1].numpy(), epoch, order)
             for start in range(0, size * c.minibatches, size):
                 batch = take(whole, torch.from_numpy(order[:, start : start + size])) if c.minibatches > 1 else whole
                 grad, metrics = gradient(self.head, self._forward, s.weights, batch, self._coefficients, c.accumulate)
@@ -238,5 +240,5 @@ class TorchLearner(Learner):
             merge_moments(
                 s.observation_count, s.observation_mean, s.observation_square, count, mean.numpy(), square.numpy()
             )
-        s.counters[1] += 1
+        s.counters[:, 1] += 1
         self.restore()

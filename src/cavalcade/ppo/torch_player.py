@@ -47,6 +47,6 @@ class TorchPlayer:
         if len(self._keys) != n:
             self._keys = environment_keys(self._seeds, n // len(self._weights))
         draws = np.zeros((n, self.head.draws))
-        uniform_draws(self._keys, self._clock, 0, draws)
+        uniform_draws(self._keys, np.array([self._clock]), 0, draws)
         self._clock += 1
         return self.head.sample(logits, mask, torch.from_numpy(draws).unflatten(0, shape)).flatten(0, 1).numpy()

@@ -65,12 +65,11 @@ class SearchDisplay:
         table = Table(box=None, pad_edge=False)
         for head in ("in training", "", "task", "bonus", "compliance"):
             table.add_column(head)
-        for slot in s.pool.slots:
-            if slot:
-                m, latest = slot.member, slot.latest
-                what = _what(s, m.order)
-                figures = (f"{latest.get(name, math.nan):.2f}" for name in ("task", "bonus", "compliance"))
-                table.add_row(f"{what} {'' if m.kind == 'order' else m.kind}", f"{slot.updates}/{m.updates}", *figures)
+        for slot in s.trainings.slots:
+            m, latest = slot.member, slot.latest
+            what = _what(s, m.order)
+            figures = (f"{latest.get(name, math.nan):.2f}" for name in ("task", "bonus", "compliance"))
+            table.add_row(f"{what} {'' if m.kind == 'order' else m.kind}", f"{slot.updates}/{m.updates}", *figures)
         rate = s.steps / max(s.seconds, 1e-9)
         left = s.config.total_episodes - s.used
         table.add_row(f"{rate:,.0f} steps/s, {s.seconds:.0f} s", "", f"{left:,.0f} episodes left", "", "")

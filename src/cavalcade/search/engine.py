@@ -8,7 +8,7 @@ that the search has not seen.
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -28,13 +28,15 @@ from cavalcade.ppo.threads import choose_threads, use_threads
 from cavalcade.runs.checkpoint import save_checkpoint
 from cavalcade.runs.directory import METRICS, SEARCH, RunDirectory, provenance
 from cavalcade.runs.logs import Log
+from cavalcade.search.decisions import DECISIONS, Decision, observations, propose, resumes, searched
 from cavalcade.search.domains import given_orders, make_environment, subtasks_of
 from cavalcade.search.members import CONFIRM, CONTROL, CONTROLS, ORDER, SHUFFLED, UNIVERSAL, Member, Result
 from cavalcade.search.members import SEARCH as SEARCHING
-from cavalcade.search.pool import Pool, on_gpu
+from cavalcade.search.pool import on_gpu
 from cavalcade.search.records import COLUMNS, csv_row, metrics_row
 from cavalcade.search.scoring import Scorer
-from cavalcade.search.searchers import GpSearcher, Observation, Proposal, make_searcher
+from cavalcade.search.searchers import GpSearcher, Proposal
+from cavalcade.search.trainings import Done, LocalTrainings, Saved, Trainings
 from cavalcade.workflow.orders import Order, kendall
 
 POLICIES = "policies"
@@ -52,18 +54,23 @@ class Search:
         self.run, self.config, self.stopping = run, config, False
         self.subtasks = subtasks_of(config)
         self.orders = self.subtasks.orders()
-        self._given = given_orders(config)
+        given_orders(config)  # refuses what is none
         if config.together > len(self.orders):
             raise ConfigError(f"together is {config.together}; there are only {len(self.orders)} orders")
+        trainings = config.rounds * (len(config.orders) or len(self.orders))
+        if config.share[1] > trainings:
+            raise ConfigError(f"shard is {config.shard}; there are only {trainings} trainings to share out")
         checkpoint = run.checkpoint_for(config) if resume else None
-        if resume and config.device == "auto":  # where it has run so far
+        if resume and config.device == "auto" and config.engine == "local":  # where it has run so far
             self.config = config = replace(config, device=run.meta().get("device", "cpu"))
         known = threads or (run.threads() if resume else 0)
-        compile_all(config, self.orders)
-        self.threads = known or (_SCORING if on_gpu(config) else choose_threads())
+        gpu = config.engine == "local" and on_gpu(config)
+        if not config.ray.ray_address:  # else others train
+            compile_all(config, self.orders, gpu)
+        self.threads = known or (_SCORING if gpu else choose_threads())
         use_threads(self.threads)
         info: dict[str, Any] = checkpoint.info if checkpoint else {}
-        self.results = [_result(plain) for plain in info.get("results", [])]
+        self.results = results_of(info)
         self.used_steps = int(info.get("used_steps", 0))  # of the search, by members that are done or in training
         self.made = int(info.get("made", 0))  # proposals
         self.members = int(info.get("members", 0))
@@ -73,19 +80,26 @@ class Search:
         self.scoring_seconds = float(info.get("scoring_seconds", 0.0))
         self._seconds_before = float(info.get("seconds", 0.0))
         self._saved = self.updates if checkpoint else -1
-        self._together = config.together or self._suits_machine()
-        slots: list[Any] = info.get("slots") or [None]
-        self.pool = Pool(config, self.orders, len(slots), self.threads)
-        if checkpoint:
-            self.pool.load(checkpoint.policy, checkpoint.learner, checkpoint.environment, slots)
-        self.scorer = Scorer(config, self.orders, self.threads)
+        saved = Saved(checkpoint.policy, checkpoint.learner, checkpoint.environment, info) if checkpoint else None
+        self.trainings = self._trainings(saved)
         if not resume:
-            run.begin(config, provenance() | {"threads": self.threads, "device": "cuda" if on_gpu(config) else "cpu"})
+            run.begin(config, provenance() | {"threads": self.threads, "device": "cuda" if gpu else "cpu"})
         offsets = info.get("logs", {})
         self._table = Log(run.path / SEARCH, ",".join(COLUMNS), offset=offsets.get(SEARCH))
         self._metrics = Log(run.path / METRICS, offset=offsets.get(METRICS))
+        self._decisions = Log(run.path / DECISIONS, offset=offsets.get(DECISIONS))
+        self._logs = (self._table, self._metrics, self._decisions)
         self._table.flush()
         self._start = time.monotonic()
+
+    def _trainings(self, saved: Saved | None) -> Trainings:
+        """Who trains: this process, or Ray."""
+        if self.config.engine == "ray":
+            from cavalcade.search.fleet import Fleet
+
+            return Fleet(self.config, saved)
+        together = self.config.together or self._suits_machine()
+        return LocalTrainings(self.config, self.orders, self.threads, together, saved)
 
     def _suits_machine(self) -> int:
         """Orders in training together where the configuration leaves it open."""
@@ -108,40 +122,47 @@ class Search:
     @property
     def done(self) -> bool:
         """Whether nothing is left to do."""
-        return not self.searching and not self.queue and not self.pool.busy
+        return not self.searching and not self.queue and not self.trainings.slots
 
     def advance(self) -> Iterator[Result]:
-        """One update of everything in training; yields what has finished."""
+        """One update of everything in training, or with Ray what has arrived; yields what has finished."""
         self._fill()
-        if not self.pool.busy:
+        if not self.trainings.slots:
             return
-        before = len(self.pool.busy) * self.config.steps_per_update
         try:
-            self.pool.update()
+            made = self.trainings.update()
         except WorkerError as error:
             self.checkpoint()
             raise WorkerError(f"{error}\ngo on with: cavalcade search --resume {self.run}") from None
         self.updates += 1
-        self.steps += before
-        self._metrics.write([metrics_row(self.updates, self.steps, self.pool, self.seconds)])
-        for i, why in self.pool.finished():
-            result = self._finish(i, why)
-            self.results.append(result)
-            self._table.write([csv_row(result, self.subtasks, self.orders)])
+        self.steps += made * self.config.steps_per_update
+        self._metrics.write([metrics_row(self.updates, self.steps, self.trainings.slots, self.seconds)])
+        for done in self.trainings.finished():
+            result = self._finish(done)
+            self.book(result)
             yield result
         if self.updates % self.config.checkpoint_every == 0:
             self._fill()
             self.checkpoint()
+
+    def book(self, result: Result) -> None:
+        """Takes note of a result."""
+        self.results.append(result)
+        self._table.write([csv_row(result, self.subtasks, self.orders)])
+
+    def log_decisions(self, decisions: Iterable[Decision]) -> None:
+        """Writes what was decided."""
+        self._decisions.write([decision.row() for decision in decisions])
 
     def checkpoint(self) -> None:
         """Writes a checkpoint of this moment, unless there is one."""
         if self._saved == self.updates:
             return
         self._saved = self.updates
-        policy, rest, games, info = self.pool.save()
-        info |= {
+        saved = self.trainings.save()
+        info = saved.info | {
             "config": as_dict(self.config),
-            "network": {"inputs": self.pool.spec.inputs, "actions": self.pool.spec.actions},
+            "network": self.trainings.network,
             "update": self.updates,
             "steps": self.steps,
             "results": [asdict(result) for result in self.results],
@@ -152,33 +173,15 @@ class Search:
             "searching": self.searching,
             "scoring_seconds": self.scoring_seconds,
             "seconds": self.seconds,
-            "logs": {SEARCH: self._table.flush(), METRICS: self._metrics.flush()},
+            "logs": {log.path.name: log.flush() for log in self._logs},
         }
-        save_checkpoint(self.run.checkpoint_folder, self.updates, policy, rest, games, info, self.config.keep)
+        save_checkpoint(self.run.checkpoint_folder, self.updates, *saved[:3], info, self.config.keep)
 
     def close(self) -> None:
         """Writes what is held back, and ends the environments."""
-        self._table.close()
-        self._metrics.close()
-        self.pool.env.close()
-        self.scorer.close()
-
-    def observations(self) -> list[Observation]:
-        """What the searcher may know: the scores of the search, gated if so configured."""
-        return [
-            Observation(r.member.order, r.score, r.error**2, r.member.rung)
-            for r in self._searched
-            if r.passed or not self.config.gate
-        ]
-
-    def searcher(self) -> Any:
-        """The searcher; orders that failed the gate are set aside, so that it does not ask for them for ever."""
-        c = self.config
-        failed = frozenset(r.member.order for r in self.results if c.gate and not r.passed)
-        return make_searcher(
-            c.searcher, self.orders, kernel=c.kernel, beta=c.ucb_beta, seed=c.seed, given=self._given,
-            rounds=c.rounds, excluded=failed, resumed=self._resumed,
-        )  # fmt: skip
+        for log in self._logs:
+            log.close()
+        self.trainings.close()
 
     def winner(self) -> int:
         """The best order of the search: by posterior mean among those trained."""
@@ -187,39 +190,26 @@ class Search:
     def _ranked(self) -> list[int]:
         """The orders that the search trained, best first by posterior mean."""
         mean = self.belief().mean
-        return sorted({r.member.order for r in self._searched}, key=lambda order: (-mean[order], order))
-
-    @property
-    def _searched(self) -> list[Result]:
-        """Trainings of orders in the search itself."""
-        return [r for r in self.results if r.member.purpose == SEARCHING and r.member.kind == ORDER]
+        return sorted({r.member.order for r in searched(self.results)}, key=lambda order: (-mean[order], order))
 
     def belief(self) -> Any:
         """The posterior over all orders after the search."""
         c = self.config
-        searcher = GpSearcher(self.orders, c.kernel, seed=c.seed, resumed=self._resumed)
-        return searcher.believe(self.observations(), ())
-
-    @property
-    def _resumed(self) -> bool:
-        """Whether a revisited order goes on training, so that its older scores say less."""
-        return self.config.warm_start != "none" or self.config.searcher == "halving"
+        searcher = GpSearcher(self.orders, c.kernel, seed=c.seed, resumed=resumes(c))
+        return searcher.believe(observations(c, self.results), ())
 
     def _fill(self) -> None:
-        """Gives up to q slots something to do; the population is as large as that takes."""
-        while len(self.pool.busy) < self._together and (member := self._next()):
-            if None not in self.pool.slots:
-                self.pool = self.pool.resized(self.pool.busy, self._together)
-            self.pool.start(self.pool.slots.index(None), member, self._stored(member.start))
-        if self.pool.env.continues and 0 < len(self.pool.busy) < len(self.pool.slots):
-            self.pool = self.pool.resized(self.pool.busy, len(self.pool.busy))
+        """Lets up to q members train."""
+        room = min(self.trainings.room, len(self.orders))
+        while len(self.trainings.slots) < room and (member := self._next()):
+            self.trainings.start(member, self._stored(member.start))
 
     def _next(self) -> Member | None:
         """The next member to train, if there is one now."""
         if self.searching:
             if member := self._propose():
                 return member
-            if self.pool.busy:
+            if self.trainings.slots:
                 return None  # what is in training decides how to go on
             self.searching = False
             self.queue = self._plan()
@@ -235,9 +225,9 @@ class Search:
         listed = c.searcher in ("exhaustive", "fixed")
         if not listed and self.made >= c.n_workflows:
             return None
-        in_training = [slot.member for slot in self.pool.slots if slot and slot.member.kind == ORDER]
+        in_training = [slot.member for slot in self.trainings.slots if slot.member.kind == ORDER]
         pending = [Proposal(m.order, rung=m.rung) for m in in_training if m.purpose == SEARCHING]
-        proposal = self.searcher().propose(self.observations(), pending, self.made)
+        proposal = propose(c, self.orders, self.results, pending, self.made)
         if proposal is None:
             return None
         factor = 3**proposal.rung - (3 ** (proposal.rung - 1) if proposal.rung else 0)
@@ -246,7 +236,12 @@ class Search:
             return None
         self.used_steps += steps
         self.made += 1
-        own = self._newest(proposal.order) if self._resumed else ""  # else every training is from scratch
+        which, shares = c.share
+        if (self.made - 1) % shares != which:  # somebody else trains it, under the same number
+            self.members += 1
+            return self._propose()
+        self._log_decision(proposal, pending)
+        own = self._newest(proposal.order) if resumes(c) else ""  # else every training is from scratch
         start = own or self._warm_start(proposal.order)
         beliefs = {"mean": proposal.mean, "deviation": proposal.deviation, "bound": proposal.bound}
         updates = factor * c.updates_per_order
@@ -254,9 +249,14 @@ class Search:
             SEARCHING, ORDER, proposal.order, updates, start=start, resume=bool(own), rung=proposal.rung, **beliefs
         )
 
+    def _log_decision(self, proposal: Proposal, pending: list[Proposal]) -> None:
+        known = [r.member.number for r in self.results]
+        training = [[p.order, p.rung] for p in pending]
+        self.log_decisions([Decision(self.members, proposal.order, proposal.rung, self.made - 1, known, training)])
+
     def _warm_start(self, order: int) -> str:
         """The stored policy that a new order begins with."""
-        trained = [r.member.order for r in self._searched]
+        trained = [r.member.order for r in searched(self.results)]
         kind = self.config.warm_start
         if kind == "universal":
             return next(r.member.stored_as for r in self.results if r.member.kind == UNIVERSAL)
@@ -268,7 +268,7 @@ class Search:
 
     def _newest(self, order: int) -> str:
         """The stored policy of an order's latest training in the search, if there was one."""
-        mine = [r.member for r in self._searched if r.member.order == order]
+        mine = [r.member for r in searched(self.results) if r.member.order == order]
         return mine[-1].stored_as if mine else ""
 
     def _member(self, purpose: str, kind: str, order: int, updates: int, **more: Any) -> Member:
@@ -279,7 +279,7 @@ class Search:
     def _plan(self) -> list[Member]:
         """What confirms the search: winner, rivals and controls, each several times from scratch."""
         c = self.config
-        if not c.confirm:
+        if not c.confirm or c.shard:
             return []
         winner, *others = self._ranked()
         places = np.unique(np.linspace(0, len(others) - 1, min(c.rivals, len(others))).round().astype(int))
@@ -289,25 +289,21 @@ class Search:
             plan += [(CONTROL, kind, -1 if kind == SHUFFLED else winner) for kind in CONTROLS]
         return [self._member(*what, c.updates_per_order) for _ in range(c.confirm) for what in plan]
 
-    def _finish(self, i: int, why: str) -> Result:
-        """Scores a member that is done, and keeps its policy."""
-        start = time.monotonic()
-        tail, tail_error = self.pool.tail_score(i)
-        player = self.pool.player(i)
-        slot, policy = self.pool.release(i)
+    def _finish(self, done: Done) -> Result:
+        """Books a member that is done, and keeps its policy."""
+        slot, found, tail = done.slot, done.found, done.tail
         m = slot.member
-        found = self.scorer.score(player, m)
-        self.scoring_seconds += time.monotonic() - start
-        self._store(m.stored_as, policy)
+        self.scoring_seconds += done.seconds
+        self._store(m.stored_as, done.policy)
         c, unused = self.config, m.updates - slot.updates
         steps = slot.updates * c.steps_per_update
         if m.purpose == SEARCHING:
             self.used_steps -= unused * c.steps_per_update
-        score, error = (tail, tail_error) if c.score == "tail" else (found.mean, found.error)
+        score, error = (tail, done.tail_error) if c.score == "tail" else (found.mean, found.error)
         latest = slot.latest
         passed = not c.compliance_threshold or latest.get("compliance", math.nan) >= c.compliance_threshold
         return Result(
-            member=m, stop=why, updates=slot.updates, episodes=steps / c.task.horizon,
+            member=m, stop=done.why, updates=slot.updates, episodes=steps / c.task.horizon,
             steps=steps, used=self.used, score=score,
             error=error, heldout=found.mean, tail=tail, task=latest.get("task", math.nan),
             bonus=latest.get("bonus", math.nan), total=latest.get("total", math.nan), compliance=found.compliance,
@@ -336,14 +332,14 @@ class Search:
             raise RunError(f"{path} cannot be read ({type(error).__name__}); restore it, or search anew") from None
 
 
-def compile_all(config: SearchConfig, orders: list[Order]) -> None:
+def compile_all(config: SearchConfig, orders: list[Order], gpu: bool) -> None:
     """Compiles everything a search will need."""
     threads = all_threads()
     if config.target == "cyborg":  # hosted games are no place to try things out; those of ours look the same
         config = replace(config, target="cage2", cyborg="", host=HostConfig())
     env = make_environment(config, _PER_THREAD * threads * config.ppo.num_envs, threads=threads)
     env.assign(slice(0, 1), order=None, seed=0)
-    if not on_gpu(config):
+    if not gpu:
         compiled_learner(env, config.ppo, [0])
     _, spec = network_for(env, config.ppo)
     scaling = np.zeros((1, spec.inputs))
@@ -351,5 +347,6 @@ def compile_all(config: SearchConfig, orders: list[Order]) -> None:
     Scorer(replace(config, score_episodes=2), orders, threads).score(player, Member(0, SEARCHING, ORDER, 0, 0, 1))
 
 
-def _result(plain: dict[str, Any]) -> Result:
-    return Result(**{**plain, "member": Member(**plain["member"])})
+def results_of(info: Mapping[str, Any]) -> list[Result]:
+    """The results that a checkpoint knows of."""
+    return [Result(**{**plain, "member": Member(**plain["member"])}) for plain in info.get("results", [])]

@@ -48,6 +48,11 @@ class Slot:
     since: int = 0  # updates since it got better
     latest: dict[str, float] = field(default_factory=dict)  # means over the episodes of its last update
 
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any]) -> "Slot":
+        """A slot from plain data."""
+        return cls(**{**plain, "member": Member(**plain["member"])})
+
 
 def on_gpu(config: SearchConfig) -> bool:
     """Whether members train on a GPU."""
@@ -69,7 +74,7 @@ class Pool:
             self.learner = resident_learner(self.env, config.ppo, list(range(slots)), device, config.precision)
             self.notes = [f"on {torch.cuda.get_device_name(device)}", *self.learner.notes]
         else:
-            self.learner, self.notes = make_learner(self.env, config.ppo, list(range(slots)))
+            self.learner, self.notes = make_learner(self.env, config.ppo, list(range(slots)), parts=1)
         self.slots: list[Slot | None] = [None] * slots
         self.tail = np.full((slots, n, TAIL), np.nan)
         use_threads(threads)
@@ -91,8 +96,6 @@ class Pool:
         learner.before_change()
         fresh = LearnerState.fresh(self.spec, [member.seed], n, learner.state.weights.dtype)
         for name, mine in learner.state.tensors().items():
-            if name == "counters":
-                continue
             take = stored is not None and name in stored and (member.resume or name not in _OPTIMISER_ROWS)
             mine[i] = stored[name] if take and stored is not None else getattr(fresh, name)[0]
         learner.action_keys[i * n : (i + 1) * n] = environment_keys([member.seed], n)
@@ -173,11 +176,7 @@ class Pool:
         if keep:
             other.env.load_state(self.env.save_state(rows), np.arange(len(rows)))
         for name, theirs in self.learner.state.tensors().items():
-            mine = getattr(other.learner.state, name)
-            if name == "counters":
-                mine.copy_(theirs)
-            else:
-                mine[: len(keep)] = theirs[keep]
+            getattr(other.learner.state, name)[: len(keep)] = theirs[keep]
         other.learner.action_keys[: len(rows)] = self.learner.action_keys[rows]
         other.learner.shuffle_keys[: len(keep)] = self.learner.shuffle_keys[keep]
         other.learner.restore()
@@ -213,7 +212,7 @@ class Pool:
         if not self.env.continues:
             self.learner.state.forget_games()
         self.tail[:] = games["tail"]
-        self.slots = [Slot(**{**slot, "member": Member(**slot["member"])}) if slot else None for slot in slots]
+        self.slots = [Slot.from_plain(slot) if slot else None for slot in slots]
 
     def _remember(self, episodes: Ended) -> None:
         """Keeps the last returns of every environment."""

@@ -5,7 +5,7 @@ import math
 from collections.abc import Sequence
 
 from cavalcade.search.members import Result
-from cavalcade.search.pool import Pool
+from cavalcade.search.pool import Slot
 from cavalcade.workflow.orders import Order, Subtasks
 
 COLUMNS = (
@@ -31,9 +31,8 @@ def csv_row(r: Result, subtasks: Subtasks, orders: Sequence[Order]) -> str:
     return ",".join(parts)
 
 
-def metrics_row(update: int, steps: int, pool: Pool, seconds: float) -> str:
+def metrics_row(update: int, steps: int, slots: Sequence[Slot], seconds: float) -> str:
     """What every member in training got in this update: the task, the alignment bonus and the total apart."""
-    slots = [slot for slot in pool.slots if slot]
     row: dict[str, object] = {"update": update, "steps": steps, "members": [slot.member.number for slot in slots]}
     for name in ("task", "bonus", "total", "compliance"):
         values = [slot.latest.get(name, math.nan) for slot in slots]

@@ -217,7 +217,7 @@ def test_draws_on_the_cpu_are_those_of_the_head():
     action, log_prob = np.zeros(500, np.int32), np.zeros(500, np.float32)
     draw_actions(logits, mask, keys, 11, 100, action, log_prob)
     draws = np.zeros((500, 1))
-    uniform_draws(keys, 11, 100, draws)
+    uniform_draws(keys, np.array([11]), 100, draws)
     head, x, allowed = Choice(6), torch.from_numpy(logits), torch.from_numpy(mask)
     wanted = head.sample(x, allowed, torch.from_numpy(draws))
     assert (wanted.numpy() == action).all()

@@ -49,14 +49,14 @@ real = lambda *s: rng.standard_normal(s).astype(f32)
 masks = rng.integers(0, 4, (policies * n, 2)).astype(i64)
 keys = rng.integers(0, 2**63, policies * n).astype(np.uint64)
 both("draw", policies * n, layout, actions, real(policies, actions + 1, n), real(policies, 1, n), masks, keys,
-     np.array([5]), 1, np.zeros(policies * n, np.int32), np.zeros(shape, np.int32), np.zeros(shape, f32),
+     np.array([5, 9]), 1, np.zeros(policies * n, np.int32), np.zeros(shape, np.int32), np.zeros(shape, f32),
      np.zeros(shape, f32))
 over = rng.random(policies * n) < 0.5
 both("book", policies * n, real(policies * n), over, 1, 0, np.zeros(shape, f32), np.zeros(shape, bool),
      rng.random((policies, n)), np.zeros((policies, 1, n)))
 ended = rng.random(shape) < 0.3
 both("discount", policies * n, real(*shape), ended, np.array([0.9, 0.8]), rng.random((policies, n)), np.zeros(shape))
-both("shuffle_key", policies * n, keys[:policies], np.array([3]), 1, np.zeros((policies, n), i64))
+both("shuffle_key", policies * n, keys[:policies], np.array([3, 8]), 1, np.zeros((policies, n), i64))
 both("gae", policies * n, real(*shape), real(*shape), ended, real(*shape), real(policies, n), np.ones(policies, f32),
      np.full(policies, 0.9, f32), np.full(policies, 0.8, f32), np.zeros(shape, f32), np.zeros(shape, f32))
 b = steps * m

@@ -118,7 +118,7 @@ class BpttLearner:
             draw_actions(logits.numpy(), allowed, self._keys, clock, group.start, action, log_prob)
             return action
         draws = np.zeros((count, 1))
-        uniform_draws(self._keys, clock, group.start, draws)
+        uniform_draws(self._keys, np.array([clock]), group.start, draws)
         mask = torch.from_numpy(allowed).to(self.device)
         action = self.head.sample(logits, mask, torch.from_numpy(draws).to(self.device))
         e.log_prob[rows, at] = self.head.evaluate(logits, mask, action)[0].to(e.log_prob.device)
@@ -179,7 +179,7 @@ class BpttLearner:
         found = {name: value / counts[name] for name, value in sums.items()}
         for extra in self.extras:
             found |= extra.end(self.policy, s.updates)
-        s.counters[1] += 1
+        s.counters[:, 1] += 1
         read = torch.stack([torch.as_tensor(x, device=self.device).float().view(()) for x in found.values()]).cpu()
         told = {name: read[i : i + 1].double().numpy() for i, name in enumerate(found)}
         self.timer.lap("update")

@@ -35,6 +35,6 @@ class TokenPlayer:
         if self.greedy:
             return self._head.greedy(logits, mask).numpy()
         draws = np.zeros((n, 1))
-        uniform_draws(self._keys, self._clock, 0, draws)
+        uniform_draws(self._keys, np.array([self._clock]), 0, draws)
         self._clock += 1
         return self._head.sample(logits, mask, torch.from_numpy(draws)).numpy()

@@ -18,7 +18,7 @@ class BpttState(SavedTensors):
     return_square: Tensor
     episode_return: Tensor  # (1, N) float64
     episode_length: Tensor  # (1, N) int64
-    counters: Tensor  # (2,) int64: steps of each agent, updates
+    counters: Tensor  # (1, 2) int64: steps of each agent, updates
 
     @classmethod
     def fresh(cls, agents: int) -> "BpttState":
@@ -30,5 +30,5 @@ class BpttState(SavedTensors):
         whole = torch.int64
         return cls(
             zeros(1, agents), zeros(1), zeros(1), zeros(1), zeros(1, agents), zeros(1, agents, dtype=whole),
-            zeros(2, dtype=whole),
+            zeros(1, 2, dtype=whole),
         )  # fmt: skip

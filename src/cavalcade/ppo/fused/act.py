@@ -81,7 +81,7 @@ def act_by_rows(
 ):
     """Actions of all environments from the rows of their observations, booked as step t.
 
-    words: (P·N, W); x: (P·N, O); mask: (P·N, A); mask_words: (P·N, V); keys, actions, rows: (P·N,).
+    words: (P·N, W); x: (P·N, O); mask: (P·N, A); mask_words: (P·N, V); keys, actions, rows: (P·N,); clock: (P,).
     """
     find_and_evaluate(net, table, weights, inputs, words, x, work, wanted, rows)
     for part in numba.prange(_PARTS):
@@ -95,7 +95,7 @@ def act_rows_part(net, table, rows, mask, mask_words, keys, clock, scratch, acti
     chosen = scratch[thread_id(), 0]
     for e in range(part * rows.size // _PARTS, (part + 1) * rows.size // _PARTS):
         p, i, row = e // n, e % n, rows[e]
-        target = draw_target(keys, e, clock, 0)
+        target = draw_target(keys, e, clock[p], 0)
         action, log_prob = draw(table.weight[p, row], mask[e], net.actions, net.padded, target, chosen)
         actions[e] = action
         book(store, p, t, i, action, log_prob, table.value[p, row], mask, e)
@@ -147,7 +147,7 @@ def act_part(net, p, n, all_weights, inputs, x, mask, keys, clock, start, stop, 
         for i in range(rows):
             e = p * n + first + i
             exponentials(work[net.output[0, last] + i * padded :][:padded], net.actions, padded, scratch[1])
-            target = draw_target(keys, e, clock, 0)
+            target = draw_target(keys, e, clock[p], 0)
             action, log_prob = draw(scratch[1], mask[e], net.actions, padded, target, scratch[0])
             actions[e] = action
             book(store, p, t, first + i, action, log_prob, work[net.output[1, last] + i], mask, e)

@@ -29,7 +29,9 @@ class FusedLearner(Learner):
     """Learns with compiled kernels on CPU threads.
 
     With `distinct`, each different observation is computed once while the weights stay the same, and samples that share
-    observation, mask and action are one term of the loss (C1: equal to the plain loss up to rounding).
+    observation, mask and action are one term of the loss (C1: equal to the plain loss up to rounding). `parts`: pieces
+    that a policy's gradient is summed up from, 0 for enough to keep threads busy; a fixed number makes a policy's
+    weights the same to the bit in a population of any size.
     """
 
     name = "fused"
@@ -44,6 +46,7 @@ class FusedLearner(Learner):
         context: NDArray | None = None,
         distinct: bool = False,
         dtype: torch.dtype = torch.float32,
+        parts: int = 0,
     ):
         if why := why_not(env, config, distinct):
             raise ConfigError(why)
@@ -51,7 +54,7 @@ class FusedLearner(Learner):
         super().__init__(env, config, seeds, hyper=hyper, context=context, distinct=distinct, dtype=dtype)
         self._real = real = np.dtype(str(dtype).removeprefix("torch."))
         self._net = layout_of(self.spec)
-        threads, parts, everyone = all_threads(), max(1, _PARTS // self.policies), env.spec.num_envs
+        threads, parts, everyone = all_threads(), parts or max(1, _PARTS // self.policies), env.spec.num_envs
         self._work = np.zeros((threads, self._net.work), real)
         self._scratch = np.zeros((threads, 3, self._net.padded), real)
         self._parts = np.zeros((self.policies, parts, self.spec.size), real)
@@ -61,7 +64,7 @@ class FusedLearner(Learner):
         self._norms = np.zeros(self.policies)
         self._actions, self._rows = np.zeros(everyone, np.int32), np.zeros(everyone, np.int32)
         self._values = np.zeros(everyone, real)
-        self._weights, self._clock = self.state.weights.numpy(), self.state.counters.numpy()
+        self._weights, self._counters = self.state.weights.numpy(), self.state.counters.numpy()
         self._store = act.Store(*(getattr(self.rollout, name).numpy() for name in act.Store._fields))
         self._everywhere = np.ones(everyone, np.bool_)
         self._order = np.tile(np.arange(config.num_envs * config.update_steps), (self.policies, 1))
@@ -85,7 +88,7 @@ class FusedLearner(Learner):
     def act(self, t: int, group: slice) -> NDArray:
         """Draws actions from the rows of the observations, or by a forward pass."""
         x, mask, packed = self.env.buffers.observation, self.env.buffers.action_mask, self.env.packed
-        clock = self._clock[0] + t
+        clock = self._counters[:, 0] + t
         if self._distinct and packed:
             self._distinct.make_room(self.config.num_envs)
             act.act_by_rows(
@@ -130,7 +133,7 @@ class FusedLearner(Learner):
         sums, steps = np.zeros((self.policies, len(METRICS) + 1)), np.zeros((self.policies, 1))
         for epoch in range(c.epochs):
             if c.minibatches > 1:
-                shuffle(self.shuffle_keys, self.state.updates, epoch, self._order)
+                shuffle(self.shuffle_keys, self._counters[:, 1], epoch, self._order)
             for start in range(0, samples, samples // c.minibatches):
                 metrics = self._minibatch_gradient(start, samples // c.minibatches, active)
                 steps[active] += 1
@@ -195,7 +198,7 @@ class FusedLearner(Learner):
         if self.config.normalise_observations:
             s = self.state
             merge_moments(s.observation_count, s.observation_mean, s.observation_square, *self._observation_moments())
-        self.state.counters[1] += 1
+        self._counters[:, 1] += 1
         self.restore()
 
     def _observation_moments(self) -> tuple[NDArray, NDArray, NDArray]:

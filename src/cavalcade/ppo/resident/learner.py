@@ -115,7 +115,7 @@ class ResidentLearner:
         self._order = torch.arange(n, device=self.device).repeat(policies, 1)
         self._sorted = zeros(policies, n, of=torch.int64)
         self._totals = zeros(policies, c.update_steps, n, of=torch.float64)
-        self._clock, self._counter = zeros(1, of=torch.int64), zeros(1, of=torch.int64)
+        self._clock, self._counter = zeros(policies, of=torch.int64), zeros(policies, of=torch.int64)
         self._rate, self._metrics = zeros(policies), zeros(len(_NAMES) + 1, policies)
         self._scale = torch.ones(policies, device=self.device)
         self._gamma, self._decay = held(h.gamma), held(h.gamma * h.gae_lambda)
@@ -139,10 +139,10 @@ class ResidentLearner:
         self.timer.skip()
         if self._changed:
             self._take_over()
-        self._clock.fill_(self.state.clock)
+        self._clock.copy_(self.state.counters[:, 0])
         self._run("rollout", self._rollout)
         self.games.played()
-        self.state.counters[0] += self.config.update_steps
+        self.state.counters[:, 0] += self.config.update_steps
         self.timer.lap("rollout")
         return self.episodes()
 
@@ -162,9 +162,9 @@ class ResidentLearner:
         self.timer.skip()
         rates = self.hyper.learning_rate * (1 - progress if self.config.schedule == "linear" else 1)
         self._rate.copy_(torch.as_tensor(np.asarray(rates, np.float32)), non_blocking=True)
-        self._counter.fill_(self.state.updates)
+        self._counter.copy_(self.state.counters[:, 1])
         self._run("update", self._update)
-        self.state.counters[1] += 1
+        self.state.counters[:, 1] += 1
         found = self._metrics.cpu().double().numpy()
         self.timer.lap("update")
         return dict(zip((*_NAMES, "grad_norm"), found, strict=True)) | {"learning_rate": np.asarray(rates)}

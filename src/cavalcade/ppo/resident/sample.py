@@ -40,7 +40,7 @@ def allowed(layout, low, high, action):
 def draw(i, layout, count, logits, values, masks, keys, clock, t, actions, store_action, store_log_prob, store_value):
     """Draws the action of environment i by its logits, and books it as step t.
 
-    count: A; logits: (P, A or more, N); values: (P, 1, N); masks: (P·N, 2); store_…: (P, T, N).
+    count: A; logits: (P, A or more, N); values: (P, 1, N); masks: (P·N, 2); clock: (P,); store_…: (P, T, N).
     """
     n = logits.shape[2]
     p, e = i // n, i % n
@@ -52,7 +52,7 @@ def draw(i, layout, count, logits, values, masks, keys, clock, t, actions, store
     for a in range(count):
         mass = real(math.exp(logits[p, a, e] - most))
         total += mass if allowed(layout, low, high, a) else real(0)
-    target = unit(word(step_key(keys[i], 0, clock[0] + t), 0)) * total
+    target = unit(word(step_key(keys[i], 0, clock[p] + t), 0)) * total
     chosen, reached = -1, real(0)
     for a in range(count):
         mass = real(math.exp(logits[p, a, e] - most))
@@ -97,10 +97,13 @@ def discount(i, rewards, ended, gamma, running, totals):
 
 @rule
 def shuffle_key(i, keys, counter, epoch, out):
-    """A random number for environment i: sorted by them, environments are in random order. keys: (P,); out: (P, N)."""
+    """A random number for environment i: sorted by them, environments are in random order.
+
+    keys, counter: (P,); out: (P, N).
+    """
     n = out.shape[1]
     p, e = i // n, i % n
-    out[p, e] = np.int64(mix(step_key(keys[p], counter[0], epoch) + np.uint64(e)) >> np.uint64(1))
+    out[p, e] = np.int64(mix(step_key(keys[p], counter[p], epoch) + np.uint64(e)) >> np.uint64(1))
 
 
 @rule

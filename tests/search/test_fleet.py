@@ -1,0 +1,154 @@
+"""Searches spread over a Ray cluster of several nodes: the same results, whatever is lost on the way."""
+
+import json
+import shutil
+from dataclasses import replace
+
+import pytest
+
+from cavalcade.config import RayConfig, SearchConfig
+from cavalcade.errors import ConfigError, RunError, WorkerError
+from cavalcade.fleet import connected, import_ray
+from cavalcade.runs.directory import RunDirectory
+from cavalcade.search.decisions import DECISIONS, again, read
+from cavalcade.search.engine import Search
+from cavalcade.search.merge import read_shares, take_over
+from tests.search.test_engine import TINY, search, table
+
+ALL = replace(TINY, searcher="exhaustive", max_episodes=8, total_episodes=2000, confirm=0, together=0)
+ON_RAY = {"engine": "ray", "ray": RayConfig(task_updates=3)}
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """Two nodes of one CPU each, on loopback."""
+    import_ray()
+    from ray.cluster_utils import Cluster
+
+    found = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    found.add_node(num_cpus=1)
+    with connected(found.address):
+        yield found
+    found.shutdown()
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    path = tmp_path_factory.mktemp("fleet") / "local"
+    search(path, ALL)
+    return path
+
+
+def by_number(path):
+    """The table by training; when it was done, and what was used by then, may differ."""
+    rows = sorted(table(path), key=lambda row: int(row["number"]))
+    for row in rows:
+        del row["used_episodes"]
+    return rows
+
+
+def policies(path):
+    return {file.name: file.read_bytes() for file in (path / "policies").iterdir()}
+
+
+def test_orders_end_the_same_with_a_node_lost_on_the_way(cluster, undisturbed, tmp_path):
+    path = tmp_path / "ray"
+    doomed = cluster.add_node(num_cpus=2)
+    run = RunDirectory(path, SearchConfig)
+    with run.locked():
+        found = Search(run, replace(ALL, **ON_RAY), threads=1)
+        while not found.done:
+            list(found.advance())
+            if doomed and len(found.results) >= 4:
+                cluster.remove_node(doomed, allow_graceful=False)
+                doomed = None
+        notes = found.trainings.notes
+        found.checkpoint()
+        found.close()
+    assert any("lost" in note for note in notes)
+    assert by_number(path) == by_number(undisturbed)
+    assert policies(path) == policies(undisturbed)
+    assert found.steps == 24 * ALL.steps_per_order
+    assert found.used == sum(r.episodes for r in found.results)
+
+
+def test_a_search_goes_on_on_the_cluster_where_it_was_stopped(cluster, undisturbed, tmp_path):
+    search(tmp_path / "a", replace(ALL, **ON_RAY, checkpoint_every=7), stop_at=25)
+    search(tmp_path / "a", resume=True)
+    assert by_number(tmp_path / "a") == by_number(undisturbed)
+
+
+def test_slices_of_several_orders_end_the_same(cluster, undisturbed, tmp_path):
+    search(tmp_path / "a", replace(ALL, engine="ray", ray=RayConfig(task_orders=5, task_updates=100)))
+    assert by_number(tmp_path / "a") == by_number(undisturbed)
+    assert policies(tmp_path / "a") == policies(undisturbed)
+
+
+def test_decisions_can_be_made_again_from_the_log(cluster, tmp_path):
+    found = search(tmp_path / "a", replace(TINY, **ON_RAY, confirm=0))
+    decisions = read((tmp_path / "a" / DECISIONS).read_text())
+    assert len(decisions) == len(found.results) == 7
+    assert any(len(d.known) < d.made for d in decisions)  # nobody waited for the slowest
+    chosen = again(found.config, found.orders, found.results, decisions)
+    assert [p.order for p in chosen] == [d.order for d in decisions]
+    other = [d._replace(known=d.known[:-1]) if d.known else d for d in decisions]
+    assert [p.order for p in again(found.config, found.orders, found.results, other)] != [d.order for d in decisions]
+
+
+def test_an_error_of_a_task_ends_the_search_with_a_checkpoint(cluster, tmp_path):
+    wild = replace(TINY, **ON_RAY, ppo=replace(TINY.ppo, learning_rate=1e30, grad_clip=0))
+    with pytest.raises(WorkerError, match="a task of Ray failed"):
+        search(tmp_path / "a", wild)
+    assert (tmp_path / "a" / "checkpoints").is_dir()
+
+
+def test_shares_make_up_the_whole(undisturbed, tmp_path):
+    for i in (1, 2, 3):
+        found = search(tmp_path / f"share-{i}", replace(ALL, shard=f"{i}/3"))
+        assert [r.member.number % 3 for r in found.results] == [i - 1] * 8
+    shares = read_shares([tmp_path / f"share-{i}" for i in (3, 1, 2)])
+    run = RunDirectory(tmp_path / "whole", SearchConfig)
+    with run.locked():
+        joined = Search(run, shares.config, threads=1)
+        take_over(joined, shares)
+        joined.close()
+    search(tmp_path / "whole", resume=True)
+    assert by_number(tmp_path / "whole") == by_number(undisturbed)
+    assert policies(tmp_path / "whole") == policies(undisturbed)
+    assert json.loads((tmp_path / "whole" / DECISIONS).read_text().splitlines()[5])["number"] == 5
+
+
+def test_shares_that_make_up_nothing_are_refused(undisturbed, tmp_path):
+    search(tmp_path / "one", replace(ALL, shard="1/2", max_episodes=1))
+    search(tmp_path / "two", replace(ALL, shard="2/2", max_episodes=2))
+    shutil.copytree(tmp_path / "one", tmp_path / "copy")
+    search(tmp_path / "half", replace(ALL, shard="2/2", max_episodes=1), stop_at=0)
+    for paths, words in (
+        (["one"], "share 2/2 is missing"),
+        (["one", "copy"], "the same share, 1/2"),
+        (["one", "two"], "other settings"),
+        (["one", "half"], "not done yet"),
+        ([undisturbed], "no share of a search"),
+    ):
+        with pytest.raises(RunError, match=words):
+            read_shares([tmp_path / path for path in paths])
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"shard": "0/2"}, "i from 1 to n"),
+        ({"shard": "two"}, "i from 1 to n"),
+        ({"shard": "1/2", "searcher": "gp-ucb"}, "only exhaustive"),
+        ({"ray": RayConfig(task_cpus=2)}, "needs --engine ray"),
+        ({"engine": "ray", "device": "cuda", "target": "cage2"}, "leave out --device"),
+    ],
+)
+def test_bad_settings_are_refused(change, words):
+    with pytest.raises(ConfigError, match=words):
+        replace(ALL, **change)
+
+
+def test_more_shares_than_trainings_are_refused(tmp_path):
+    with pytest.raises(ConfigError, match="only 24 trainings"):
+        search(tmp_path / "a", replace(ALL, shard="1/25"))
