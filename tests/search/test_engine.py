@@ -42,11 +42,13 @@ def search(path, config=TINY, *, resume=False, stop_at=None, threads=1):
     run = open_search(path) if resume else RunDirectory(path, SearchConfig)
     with run.locked():
         found = Search(run, run.config() if resume else config, resume=resume, threads=0 if resume else threads)
-        while not found.done and found.updates != stop_at:
-            list(found.advance())
-        if stop_at is None or found.done:
-            found.checkpoint()
-        found.close()
+        try:
+            while not found.done and found.updates != stop_at:
+                list(found.advance())
+            if stop_at is None or found.done:
+                found.checkpoint()
+        finally:
+            found.close()
     return found
 
 

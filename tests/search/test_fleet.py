@@ -16,17 +16,23 @@ from cavalcade.search.merge import read_shares, take_over
 from tests.search.test_engine import TINY, search, table
 
 ALL = replace(TINY, searcher="exhaustive", max_episodes=8, total_episodes=2000, confirm=0, together=0)
+ORDERS = (
+    "north_west>south_east>north_east>south_west",
+    "south_east>north_west>north_east>south_west",
+    "south_west>north_east>north_west>south_east",
+    "north_east>south_west>south_east>north_west",
+)
 ON_RAY = {"engine": "ray", "ray": RayConfig(task_updates=3)}
 
 
 @pytest.fixture(scope="module")
 def cluster():
-    """Two nodes of one CPU each, on loopback."""
+    """A head that trains nothing and a node of two CPUs, on loopback."""
     import_ray()
     from ray.cluster_utils import Cluster
 
-    found = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
-    found.add_node(num_cpus=1)
+    found = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+    found.doomed = found.add_node(num_cpus=2)
     with connected(found.address):
         yield found
     found.shutdown()
@@ -51,24 +57,25 @@ def policies(path):
     return {file.name: file.read_bytes() for file in (path / "policies").iterdir()}
 
 
-def test_orders_end_the_same_with_a_node_lost_on_the_way(cluster, undisturbed, tmp_path):
-    path = tmp_path / "ray"
-    doomed = cluster.add_node(num_cpus=2)
-    run = RunDirectory(path, SearchConfig)
+def test_orders_end_the_same_with_a_node_lost_on_the_way(cluster, tmp_path):
+    slow = replace(ALL, orders=ORDERS, searcher="fixed", max_episodes=1000, total_episodes=10**6)
+    search(tmp_path / "local", slow)
+    run = RunDirectory(tmp_path / "ray", SearchConfig)
+    lost = False
     with run.locked():
-        found = Search(run, replace(ALL, **ON_RAY), threads=1)
+        found = Search(run, replace(slow, engine="ray", ray=RayConfig(task_updates=300)), threads=1)
         while not found.done:
-            list(found.advance())
-            if doomed and len(found.results) >= 4:
-                cluster.remove_node(doomed, allow_graceful=False)
-                doomed = None
-        notes = found.trainings.notes
+            results = list(found.advance())
+            if not lost and not results and found.results:  # a task has just begun; there are no other CPUs
+                cluster.remove_node(cluster.doomed, allow_graceful=False)
+                cluster.add_node(num_cpus=2)
+                lost = True
         found.checkpoint()
         found.close()
-    assert any("lost" in note for note in notes)
-    assert by_number(path) == by_number(undisturbed)
-    assert policies(path) == policies(undisturbed)
-    assert found.steps == 24 * ALL.steps_per_order
+    assert any("lost" in note for note in found.trainings.notes)
+    assert by_number(tmp_path / "ray") == by_number(tmp_path / "local")
+    assert policies(tmp_path / "ray") == policies(tmp_path / "local")
+    assert found.steps == len(ORDERS) * slow.steps_per_order
     assert found.used == sum(r.episodes for r in found.results)
 
 
@@ -96,10 +103,15 @@ def test_decisions_can_be_made_again_from_the_log(cluster, tmp_path):
 
 
 def test_an_error_of_a_task_ends_the_search_with_a_checkpoint(cluster, tmp_path):
-    wild = replace(TINY, **ON_RAY, ppo=replace(TINY.ppo, learning_rate=1e30, grad_clip=0))
-    with pytest.raises(WorkerError, match="a task of Ray failed"):
-        search(tmp_path / "a", wild)
-    assert (tmp_path / "a" / "checkpoints").is_dir()
+    config = replace(ALL, **ON_RAY, checkpoint_every=2)
+    search(tmp_path / "a", config, stop_at=4)
+    (newest,) = (tmp_path / "a" / "checkpoints").glob("*4")
+    state = json.loads((newest / "state.json").read_text())
+    for plain in state["slices"]:
+        plain["slots"] *= 2  # a slice of more members than its state has
+    (newest / "state.json").write_text(json.dumps(state))
+    with pytest.raises(WorkerError, match=r"(?s)a task of Ray failed: .*go on with: cavalcade search --resume"):
+        search(tmp_path / "a", resume=True)
 
 
 def test_shares_make_up_the_whole(undisturbed, tmp_path):

@@ -134,7 +134,7 @@ def _search(directory: RunDirectory[SearchConfig], config: SearchConfig, *, quie
         with waiting(COMPILING):
             search = Search(directory, config, **options)
         if not quiet:
-            print(f"run {directory}", *search.trainings.notes, sep="\n", flush=True)
+            print(f"run {directory}", flush=True)
         display = SearchDisplay(search, quiet)
         with stop_on_signal(search) as received:
             try:
@@ -155,6 +155,11 @@ def _search(directory: RunDirectory[SearchConfig], config: SearchConfig, *, quie
 
 def _conclude(search: Search, quiet: bool) -> None:
     """Writes summary and report, and prints what was found."""
+    if search.config.shard:
+        if not quiet:
+            print(f"share {search.config.shard} is done: {len(search.results)} trainings in {search.seconds:.1f} s; "
+                  "join all of them with: cavalcade search merge RUN…")  # fmt: skip
+        return
     listed = search.config.searcher in ("exhaustive", "fixed", "random")
     found = findings(search.subtasks, search.orders, search.results, search.belief(), search.winner(), listed)
     facts = {

@@ -1,6 +1,7 @@
 """`cavalcade train`: policies that learn, in a run that cannot be lost."""
 
 import time
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -14,9 +15,11 @@ from cavalcade.cli.waiting import COMPILING, waiting
 from cavalcade.config import AnyTrainConfig, GymTrainConfig, TrainConfig
 from cavalcade.config_mettagrid import MettagridTrainConfig
 from cavalcade.errors import at_least
+from cavalcade.ppo.ranks import Ranks, ranks_from
 from cavalcade.presets import file_name
-from cavalcade.runs.directory import RunDirectory, open_run
+from cavalcade.runs.directory import RunDirectory
 from cavalcade.runs.policy import load_policy
+from cavalcade.runs.ranks import run_everywhere
 from cavalcade.runs.scoring import score
 from cavalcade.runs.training import Training
 from cavalcade.statistics import half_interval
@@ -64,26 +67,31 @@ class ResumeOptions:
 def run(args: list[str]) -> int:
     """Begins a run or goes on with one."""
     import_from_here()
+    ranks = ranks_from()
     if option(args, "resume") is not None:
         resumed = parse(ResumeOptions, args, "train")
-        directory = open_run(resumed.resume)
-        return _train(directory, directory.config(), quiet=resumed.quiet, writers=resumed.writers, resume=True)
+        directory, config = run_everywhere(resumed.resume, ranks)
+        return _train(directory, config, ranks, quiet=resumed.quiet, writers=resumed.writers, resume=True)
     target, options = parse_target(Options, args, "train")
     at_least("threads", options.threads, 0)
     config = options.config
     name = f"{target}-{config.task.red}" if isinstance(config, TrainConfig) else config.name
     folder = f"{file_name(name)}-{time.strftime('%Y%m%d-%H%M%S')}"
     directory = RunDirectory(options.run or Path("runs", folder), type(config))
-    return _train(directory, config, quiet=options.quiet, writers=options.writers, threads=options.threads)
+    return _train(directory, config, ranks, quiet=options.quiet, writers=options.writers, threads=options.threads)
 
 
-def _train(directory: RunDirectory, config: AnyTrainConfig, *, quiet: bool, **options: Any) -> int:
-    with directory.locked():
-        with waiting(COMPILING):
-            training = Training(directory, config, quiet=quiet, **options)
+def _train(directory: RunDirectory, config: AnyTrainConfig, ranks: Ranks, *, quiet: bool, **options: Any) -> int:
+    quiet = quiet or not ranks.first
+    with directory.locked() if ranks.first else nullcontext():
+        with waiting(COMPILING) if ranks.first else nullcontext():
+            training = Training(directory, config, quiet=quiet, ranks=ranks, **options)
         if not quiet:
             print(f"run {directory}", *training.notes, sep="\n", flush=True)
         outcome = training.train()
+    ranks.close()
+    if not ranks.first:
+        return 0
     if not outcome.finished:
         updates = training.learner.state.updates
         print(f"stopped at update {updates}; go on with: cavalcade train --resume {directory}")

@@ -17,12 +17,11 @@ def _derive(seeds, indices, keys):
         keys[i] = environment_key(POLICY_STREAM, seeds[i], indices[i])
 
 
-def environment_keys(seeds: Sequence[int], num_envs: int) -> NDArray[np.uint64]:
-    """The keys of all environments' actions, (P·N,)."""
+def environment_keys(seeds: Sequence[int], num_envs: int, first: int = 0) -> NDArray[np.uint64]:
+    """The keys of all environments' actions, (P·N,); first: index of each policy's first environment."""
     keys = np.empty(len(seeds) * num_envs, np.uint64)
-    _derive(
-        np.repeat(np.array(seeds, np.uint64), num_envs), np.tile(np.arange(num_envs, dtype=np.uint64), len(seeds)), keys
-    )
+    indices = np.arange(first, first + num_envs, dtype=np.uint64)
+    _derive(np.repeat(np.array(seeds, np.uint64), num_envs), np.tile(indices, len(seeds)), keys)
     return keys
 
 

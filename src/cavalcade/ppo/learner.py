@@ -24,6 +24,7 @@ from cavalcade.policy.mlp import MlpSpec
 from cavalcade.ppo.collect import collect
 from cavalcade.ppo.keys import environment_keys, policy_keys
 from cavalcade.ppo.population import Hyper, LearnerState
+from cavalcade.ppo.ranks import ALONE, Ranks
 from cavalcade.ppo.rollout import Ended, EpisodeLog, Rollout
 from cavalcade.ppo.threads import few_threads
 from cavalcade.ppo.timer import Timer
@@ -44,6 +45,7 @@ class Learner(ABC):
         context: NDArray | None = None,
         distinct: bool = False,
         dtype: torch.dtype = torch.float32,
+        ranks: Ranks = ALONE,
     ):
         if env.spec.num_envs != len(seeds) * config.num_envs:
             raise ConfigError(
@@ -62,7 +64,12 @@ class Learner(ABC):
         self.rollout = Rollout.allocate(env, self.head, len(seeds), config.update_steps, distinct=distinct, dtype=dtype)
         self.timer = Timer()
         self.episodes = EpisodeLog(len(env.figure_names))
-        self.action_keys = environment_keys(seeds, config.num_envs)
+        self.ranks = ranks  # who shares the learning
+        if ranks.size > 1 and len(seeds) > 1:
+            raise ConfigError(
+                f"{len(seeds)} policies on {ranks.size} ranks; ranks share the environments of one policy"
+            )
+        self.action_keys = environment_keys(seeds, config.num_envs, ranks.rank * config.num_envs)
         self.shuffle_keys = policy_keys(seeds)
 
     @property

@@ -10,6 +10,7 @@ from cavalcade.envs.contract import Environment
 from cavalcade.ppo.fused.learner import FusedLearner, why_not
 from cavalcade.ppo.learner import Learner
 from cavalcade.ppo.population import Hyper
+from cavalcade.ppo.ranks import ALONE, Ranks
 from cavalcade.ppo.torch_learner import TorchLearner
 
 
@@ -21,9 +22,10 @@ def make_learner(
     hyper: Hyper | None = None,
     context: NDArray | None = None,
     parts: int = 0,
+    ranks: Ranks = ALONE,
 ) -> tuple[Learner, list[str]]:
     """A learner and what there is to say about the choice; parts: see `FusedLearner`."""
-    options: dict[str, Any] = {"hyper": hyper, "context": context}
+    options: dict[str, Any] = {"hyper": hyper, "context": context, "ranks": ranks}
     notes = []
     if config.learner == "torch" or (config.learner == "auto" and why_not(env, config, distinct=False)):
         if config.learner == "auto":

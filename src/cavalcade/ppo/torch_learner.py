@@ -1,5 +1,6 @@
 """PPO in plain torch: every option, any device; the reference that the fused learner is held to."""
 
+import itertools
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -15,12 +16,12 @@ from cavalcade.jit import kernel
 from cavalcade.policy.mlp import forward
 from cavalcade.ppo.advantage import gae, normalise, vtrace
 from cavalcade.ppo.fused.act import draw_target
-from cavalcade.ppo.fused.gae import discounted_moments
 from cavalcade.ppo.learner import Learner
 from cavalcade.ppo.loss import Coefficients, Minibatch
 from cavalcade.ppo.population import Hyper, merge_moments, observation_scaling
+from cavalcade.ppo.ranks import ALONE, Ranks
+from cavalcade.ppo.returns import discounted_returns
 from cavalcade.ppo.rollout import Rollout
-from cavalcade.ppo.shuffle import shuffle
 from cavalcade.ppo.update import adam_step, gradient, take
 
 
@@ -63,11 +64,11 @@ class TorchLearner(Learner):
         hyper: Hyper | None = None,
         context: NDArray | None = None,
         dtype: torch.dtype = torch.float32,
+        ranks: Ranks = ALONE,
     ):
-        super().__init__(env, config, seeds, hyper=hyper, context=context, dtype=dtype)
+        super().__init__(env, config, seeds, hyper=hyper, context=context, dtype=dtype, ranks=ranks)
         self._context = torch.as_tensor(self.context, dtype=dtype)
         self._samples = config.num_envs * config.update_steps
-        self._order = np.zeros((self.policies, self._samples), np.int64)
         h = self.hyper
         coefficients = (h.clip, h.value_coef, h.entropy_coef, h.value_clip)
         self._coefficients = Coefficients(*(torch.as_tensor(x, dtype=dtype) for x in coefficients))
@@ -128,20 +129,21 @@ class TorchLearner(Learner):
         samples += [self._replayed(old) for old in remembered]
         whole = Minibatch(*(torch.cat(parts, dim=1) for parts in zip(*samples, strict=True)))
         self.timer.lap("advantage")
-        count = whole.action.shape[1]
-        size = count // c.minibatches
-        order = np.zeros((self.policies, count), np.int64)
+        everyone = whole.action.shape[1] * self.ranks.size // c.minibatches  # samples of a minibatch
+        bounds = [0, whole.action.shape[1]]
         rates = self.rates(progress)
         active = torch.ones(self.policies, dtype=torch.bool)
         limit_kl = torch.as_tensor(self.hyper.target_kl, dtype=self.dtype)
         rate, grad_clip = (torch.as_tensor(x, dtype=self.dtype) for x in (rates, self.hyper.grad_clip))
         sums, steps = {}, torch.zeros(self.policies, dtype=self.dtype)
         for epoch in range(c.epochs):
+            order = None
             if c.minibatches > 1:
-                shuffle(self.shuffle_keys, s.counters[:, 1].numpy(), epoch, order)
-            for start in range(0, size * c.minibatches, size):
-                batch = take(whole, torch.from_numpy(order[:, start : start + size])) if c.minibatches > 1 else whole
+                order, bounds = self._minibatches(whole.action.shape[1], epoch)
+            for start, stop in itertools.pairwise(bounds):
+                batch = whole if order is None else take(whole, torch.from_numpy(order[:, start:stop]))
                 grad, metrics = gradient(self.head, self._forward, s.weights, batch, self._coefficients, c.accumulate)
+                self._sum(grad, metrics, (stop - start) / everyone)
                 metrics = {name: torch.where(active, value, 0) for name, value in metrics.items()}
                 steps += active
                 active = active & ~((limit_kl > 0) & (metrics["kl"] > 1.5 * limit_kl))
@@ -158,13 +160,26 @@ class TorchLearner(Learner):
         found = {name: np.asarray((value / steps).numpy(), np.float64) for name, value in sums.items()}
         return found | {"learning_rate": rates}
 
+    def _minibatches(self, samples: int, epoch: int) -> tuple[NDArray, NDArray]:
+        """The random order of samples, replayed ones included, and where minibatches begin and end in it."""
+        c, n = self.config, self.config.num_envs
+        keys, updates = self.shuffle_keys, self.state.counters[:, 1].numpy()
+        return self.ranks.minibatches(keys, updates, epoch, samples // n, n, c.minibatches)
+
+    def _sum(self, grad: Tensor, metrics: dict[str, Tensor], share: float) -> None:
+        """Sums gradient and metrics of a minibatch over ranks, of which this one has had a share."""
+        if self.ranks.size > 1:
+            tensors = (grad, *metrics.values())
+            for tensor in tensors:
+                tensor.mul_(share)
+            self.ranks.sum_(*(tensor.numpy() for tensor in tensors))
+
     def _scaled_reward(self, r: Rollout) -> Tensor:
         """Rewards, divided by the running deviation of returns if so configured."""
         s = self.state
         if not self.config.normalise_returns:
             return r.reward.to(self.dtype)
-        moments = (s.return_sum, s.return_count, s.return_mean, s.return_square)
-        discounted_moments(r.reward.numpy(), r.ended.numpy(), self.hyper.gamma, *(x.numpy() for x in moments))
+        discounted_returns(self.ranks, r.reward.numpy(), r.ended.numpy(), self.hyper.gamma, s)
         return r.reward.to(self.dtype) * self._reward_scale()
 
     def _reward_scale(self) -> Tensor:
@@ -183,11 +198,18 @@ class TorchLearner(Learner):
         reward = self._scaled_reward(r)
         advantage, returns = gae(reward, r.value, r.ended, r.bootstrap, r.last_value, *self._discounts())
         if self.config.normalise_advantages:
-            advantage = normalise(advantage)
+            advantage = self._normalised(advantage)
         r.advantage.copy_(advantage)
         r.returns.copy_(returns)
         parts = (r.observation, r.mask, r.action, r.log_prob, r.value, advantage, returns, torch.ones_like(r.value))
         return Minibatch(*(x.flatten(1, 2) for x in parts))
+
+    def _normalised(self, advantage: Tensor) -> Tensor:
+        """Advantages to mean 0 and deviation 1, over all ranks."""
+        if self.ranks.size == 1:
+            return normalise(advantage)
+        self.ranks.normalise(advantage.numpy().reshape(self.policies, -1))
+        return advantage
 
     @torch.no_grad()
     def _replayed(self, old: Remembered) -> Minibatch:
@@ -204,7 +226,7 @@ class TorchLearner(Learner):
         reward = old.reward.to(self.dtype) * self._reward_scale()
         advantage, target = vtrace(reward, value, old.ended, bootstrap, last, *self._discounts(), ratio)
         if self.config.normalise_advantages:
-            advantage = normalise(advantage)
+            advantage = self._normalised(advantage)
         weight = ratio.clamp(max=1.0)
         parts = (old.observation, old.mask, old.action, log_prob, value, advantage, target, weight)
         return Minibatch(*(x.flatten(1, 2) for x in parts))
@@ -237,8 +259,7 @@ class TorchLearner(Learner):
             mean = x.mean(1)
             square = ((x - mean.unsqueeze(1)) ** 2).sum(1)
             count = np.full(self.policies, float(self._samples))
-            merge_moments(
-                s.observation_count, s.observation_mean, s.observation_square, count, mean.numpy(), square.numpy()
-            )
+            found = self.ranks.moments(count, mean.numpy(), square.numpy())
+            merge_moments(s.observation_count, s.observation_mean, s.observation_square, *found)
         s.counters[:, 1] += 1
         self.restore()

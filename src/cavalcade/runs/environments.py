@@ -14,10 +14,10 @@ from cavalcade.vector.hosted import Hosted
 from cavalcade.vector.source import gym_source
 
 
-def environment_for(config: AnyTrainConfig, threads: int) -> Environment:
-    """The environments of all policies of a training."""
+def environment_for(config: AnyTrainConfig, threads: int, first_index: int = 0) -> Environment:
+    """The environments of all policies of a training, of which each policy's first has an index."""
     if isinstance(config, GymTrainConfig):
-        return hosted_for(config, config.ppo.num_envs, config.seed)
+        return hosted_for(config, config.ppo.num_envs, config.seed, first_index)
     if isinstance(config, MettagridTrainConfig):
         return arenas(config)
     if isinstance(config, CyborgTrainConfig):
@@ -29,6 +29,7 @@ def environment_for(config: AnyTrainConfig, threads: int) -> Environment:
         horizon=task.horizon,
         seed=config.seeds,
         threads=threads,
+        first_index=first_index,
         **task.shown,
     )
 
@@ -51,8 +52,8 @@ def cyborg_for(config: CyborgTrainConfig) -> Cyborg:
     )
 
 
-def hosted_for(config: GymTrainConfig, num_envs: int, seed: int) -> Hosted:
-    """So many of a run's Gymnasium environments."""
+def hosted_for(config: GymTrainConfig, num_envs: int, seed: int, first_index: int = 0) -> Hosted:
+    """So many of a run's Gymnasium environments, from an index on."""
     host = config.host
     source = gym_source(config.name, config.options, infos=host.infos, true_state_every=host.true_state_every)
-    return Hosted(source, num_envs, host, seed=seed)
+    return Hosted(source, num_envs, host, seed=seed, first_index=first_index)

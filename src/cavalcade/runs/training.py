@@ -3,22 +3,27 @@
 import signal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import torch
+from numpy.typing import NDArray
 
 from cavalcade.config import AnyTrainConfig, GymTrainConfig, TrainConfig
 from cavalcade.config_mettagrid import MettagridTrainConfig
 from cavalcade.device import Device
+from cavalcade.envs.contract import Environment
 from cavalcade.errors import WorkerError
 from cavalcade.jit import all_threads
 from cavalcade.plain import as_dict
 from cavalcade.ppo.fused.learner import why_not
 from cavalcade.ppo.make import make_learner
+from cavalcade.ppo.parallel import ParallelLearner
 from cavalcade.ppo.precompile import StandIn, compiled_learner
+from cavalcade.ppo.ranks import ALONE, Ranks, TorchRanks
 from cavalcade.ppo.resident.learner import ResidentLearner
 from cavalcade.ppo.resident.make import resident_device, resident_learner
+from cavalcade.ppo.rollout import Ended
 from cavalcade.ppo.threads import choose_threads, choose_torch_threads, use_threads, use_torch_threads
 from cavalcade.ppo.torch_learner import TorchLearner
 from cavalcade.ppo.trainer import Trainee, train
@@ -27,8 +32,10 @@ from cavalcade.runs.display import make_display
 from cavalcade.runs.environments import environment_for
 from cavalcade.runs.intervals import MettagridRecorder
 from cavalcade.runs.mettagrid import learner_for
+from cavalcade.runs.ranks import check_parallel, checkpoint_everywhere
 from cavalcade.runs.recorder import TrainingRecorder
 from cavalcade.runs.writers import make_writer
+from cavalcade.vector.hosted import cores
 
 
 @dataclass(frozen=True)
@@ -53,16 +60,19 @@ class Training:
         threads: int = 0,
         quiet: bool = False,
         writers: Sequence[str] = (),
+        ranks: Ranks = ALONE,
     ):
-        self.run, self.config, self.quiet = run, config, quiet
-        checkpoint = run.checkpoint_for(config) if resume else None
-        known = threads or (run.threads() if resume else 0)
+        self.run, self.config, self.quiet, self.ranks = run, config, quiet, ranks
+        checkpoint = checkpoint_everywhere(run, config, ranks) if resume else None
+        known = threads or (run.threads() if resume and ranks.size == 1 else 0)
         self.learner: Trainee
         self.notes: list[str] = []
         self._was: Device | None = None  # where a resumed run has run
         if resume:
             self._was = "cuda" if run.meta().get("learner") == ResidentLearner.name else "cpu"
-        if isinstance(config, MettagridTrainConfig):
+        if isinstance(ranks, TorchRanks):
+            threads = self._prepare_rank(config, known, ranks)
+        elif isinstance(config, MettagridTrainConfig):
             threads = self._prepare_bptt(config, known)
         else:
             threads = self._prepare_population(config, known)
@@ -74,10 +84,16 @@ class Training:
                 self.learner.forget_games()
         if isinstance(self.learner, ResidentLearner):
             self.learner.restore()
+        if isinstance(self.learner, ParallelLearner):
+            self.learner.snap()
+        if resume and ranks.first and (before := run.meta().get("ranks", 1)) != ranks.size:
+            change = "results change by the order of summation only"
+            self.notes.append(f"ranks were {before} when the run was begun and are {ranks.size} now; {change}")
         self._checkpoint = checkpoint
-        self._writers = [make_writer(name, run.path, as_dict(config)) for name in writers]
-        if not resume:
-            run.begin(config, provenance() | {"threads": threads, "learner": self.learner.name})
+        self._writers = [make_writer(name, run.path, as_dict(config)) for name in writers] if ranks.first else []
+        if not resume and ranks.first:
+            made = {"threads": threads, "learner": self.learner.name, "ranks": ranks.size}
+            run.begin(config, provenance() | made)
 
     def _prepare_population(self, config: TrainConfig | GymTrainConfig, known: int) -> int:
         """Environment and learner of policies without memory; returns how many threads they use."""
@@ -87,10 +103,7 @@ class Training:
             if device.type == "cuda":
                 return self._prepare_resident(config, device)
         trial = environment_for(config, all_threads())
-        if trial.continues:
-            compiled_learner(trial, config.ppo, config.seeds)
-        elif not why_not(trial, config.ppo, distinct=False):  # hosted games are no place to try things out
-            compiled_learner(StandIn(**StandIn.looks_of(trial)), config.ppo, config.seeds[:1])
+        self._compile(trial, config)
         threads = known or choose_threads()
         use_threads(threads)
         self.env = environment_for(config, threads) if trial.continues else trial
@@ -98,6 +111,37 @@ class Training:
         self.notes = [*self.notes, *notes]
         if isinstance(self.learner, TorchLearner):
             torch.set_num_threads(known or choose_torch_threads())
+        return threads
+
+    def _compile(self, trial: Environment, config: TrainConfig | GymTrainConfig) -> None:
+        """Compiles what the learner of an environment needs, by trying it out."""
+        if trial.continues:
+            compiled_learner(trial, config.ppo, config.seeds)
+        elif not why_not(trial, config.ppo, distinct=False):  # hosted games are no place to try things out
+            compiled_learner(StandIn(**StandIn.looks_of(trial)), config.ppo, config.seeds[:1])
+
+    def _prepare_rank(self, config: AnyTrainConfig, known: int, ranks: TorchRanks) -> int:
+        """This rank's share of environment and learner; returns how many threads it uses."""
+        check_parallel(config)
+        assert isinstance(config, TrainConfig | GymTrainConfig)
+        here = ranks.share(config.ppo.num_envs, "num_envs")
+        mine = replace(config, ppo=replace(config.ppo, num_envs=here.stop - here.start))
+        threads = known or max(1, cores() // ranks.local_size)
+        use_threads(threads)
+        if ranks.local_rank:  # the first compiles for all
+            ranks.barrier()
+        env = environment_for(mine, threads, here.start)
+        self._compile(env, mine)
+        if env.continues:  # it may have been tried out
+            env = environment_for(mine, threads, here.start)
+        if not ranks.local_rank:
+            ranks.barrier()
+        learner, notes = make_learner(env, mine.ppo, mine.seeds, ranks=ranks)
+        if isinstance(learner, TorchLearner):
+            torch.set_num_threads(threads)
+        self.learner = ParallelLearner(learner, ranks)
+        self.env = self.learner.env
+        self.notes = [f"{ranks.size} ranks, {mine.ppo.num_envs} environments and {threads} threads each", *notes]
         return threads
 
     def _prepare_resident(self, config: TrainConfig, device: torch.device) -> int:
@@ -122,8 +166,9 @@ class Training:
     def train(self) -> Outcome:
         """Trains until the budget is spent or a signal comes; either way a checkpoint of that moment is left."""
         before, timer = self.learner.state.clock, self.learner.timer
-        kind: Any = MettagridRecorder if isinstance(self.config, MettagridTrainConfig) else TrainingRecorder
-        recorder = kind(self.run, self.config, self.learner, make_display(self.quiet), self._writers, self._checkpoint)
+        recorder = self._recorder()
+        if isinstance(self.learner, ParallelLearner):
+            self.learner.watched_by(recorder)
         with stop_on_signal(recorder) as received:
             try:
                 timer.skip()
@@ -140,6 +185,29 @@ class Training:
         steps = (self.learner.state.clock - before) * self.env.spec.num_envs
         finished = self.learner.state.updates >= self.config.updates
         return Outcome(finished, received[0], sum(timer.seconds.values()), steps)
+
+    def _recorder(self) -> Any:
+        """Who writes the record; of several ranks, the first."""
+        if not self.ranks.first:
+            return SilentRecorder()
+        kind: Any = MettagridRecorder if isinstance(self.config, MettagridTrainConfig) else TrainingRecorder
+        return kind(self.run, self.config, self.learner, make_display(self.quiet), self._writers, self._checkpoint)
+
+
+class SilentRecorder:
+    """Writes nothing: another rank does."""
+
+    def __init__(self):
+        self.stopping = False
+
+    def record(self, learner: Trainee, episodes: Ended, metrics: dict[str, NDArray]) -> None:
+        """Nothing."""
+
+    def checkpoint(self, learner: Trainee) -> None:
+        """Nothing."""
+
+    def close(self) -> None:
+        """Nothing."""
 
 
 class Stoppable(Protocol):

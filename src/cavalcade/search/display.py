@@ -37,20 +37,29 @@ class SearchDisplay:
     def __init__(self, search: Search, quiet: bool):
         self._search, self._quiet = search, quiet
         self._next = 0.0
+        self._told = 0  # notes
         self._live = None
         if not quiet and sys.stdout.isatty():
             self._live = Live(console=Console(), auto_refresh=False)
             self._live.start()
+        self.tick()
 
     def result(self, r: Result) -> None:
         """A training has finished."""
+        self._say(line(self._search, r))
+
+    def _say(self, text: str) -> None:
         if self._live:
-            self._live.console.print(line(self._search, r), highlight=False)
+            self._live.console.print(text, highlight=False)
         elif not self._quiet:
-            print(line(self._search, r), flush=True)
+            print(text, flush=True)
 
     def tick(self) -> None:
-        """Redraws what is in training, if it is time."""
+        """Tells what is new, and redraws what is in training if it is time."""
+        notes = self._search.trainings.notes
+        for note in notes[self._told :]:
+            self._say(note)
+        self._told = len(notes)
         if self._live and time.monotonic() >= self._next:
             self._next = time.monotonic() + _EVERY
             self._live.update(self._table(), refresh=True)

@@ -30,9 +30,15 @@ class Hosted(Environment):
     label_names = ("", BROKEN)
 
     def __init__(
-        self, source: Source, num_envs: int, config: HostConfig | None = None, *, seed: int | Sequence[int] = 0
+        self,
+        source: Source,
+        num_envs: int,
+        config: HostConfig | None = None,
+        *,
+        seed: int | Sequence[int] = 0,
+        first_index: int = 0,
     ):
-        self.source, self.config = source, config or HostConfig()
+        self.source, self.config, self._first_index = source, config or HostConfig(), first_index
         if at_least("num_envs", num_envs, 1) % source.agents:
             raise ConfigError(
                 f"num_envs is {num_envs}; {source.name} has {source.agents} agents, take a multiple of that"
@@ -92,7 +98,7 @@ class Hosted(Environment):
         if seeds.ndim != 1 or seeds.dtype.kind not in "iu" or (seeds < 0).any() or n % len(seeds):
             raise ConfigError(f"seed is {seed!r}; it must be a whole number from 0 on, or several that divide {n}")
         self.slab.seed[:] = np.repeat(seeds, n // len(seeds))
-        self.slab.index[:] = np.tile(np.arange(n // len(seeds)), len(seeds))
+        self.slab.index[:] = self._first_index + np.tile(np.arange(n // len(seeds)), len(seeds))
         self.slab.episodes[:] = 0
 
     def _reset_wanted(self) -> None:

@@ -1,5 +1,6 @@
 """PPO by compiled kernels: the CPU learner, with plain or distinct rows."""
 
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -19,7 +20,8 @@ from cavalcade.ppo.fused.reduction import DistinctRows, PlainRows
 from cavalcade.ppo.fused.rows import find_and_evaluate
 from cavalcade.ppo.learner import Learner
 from cavalcade.ppo.population import Hyper, merge_moments, observation_scaling
-from cavalcade.ppo.shuffle import shuffle
+from cavalcade.ppo.ranks import ALONE, Ranks
+from cavalcade.ppo.returns import discounted_returns
 
 _PARTS = 8  # into which the gradient of a small population is cut: enough for threads, few enough to sum
 _KL = METRICS.index("kl")
@@ -47,11 +49,12 @@ class FusedLearner(Learner):
         distinct: bool = False,
         dtype: torch.dtype = torch.float32,
         parts: int = 0,
+        ranks: Ranks = ALONE,
     ):
         if why := why_not(env, config, distinct):
             raise ConfigError(why)
         single_threaded_blas()
-        super().__init__(env, config, seeds, hyper=hyper, context=context, distinct=distinct, dtype=dtype)
+        super().__init__(env, config, seeds, hyper=hyper, context=context, distinct=distinct, dtype=dtype, ranks=ranks)
         self._real = real = np.dtype(str(dtype).removeprefix("torch."))
         self._net = layout_of(self.spec)
         threads, parts, everyone = all_threads(), parts or max(1, _PARTS // self.policies), env.spec.num_envs
@@ -124,18 +127,22 @@ class FusedLearner(Learner):
 
     def update(self, progress: float | NDArray) -> dict[str, NDArray]:
         """Advantages, then epochs of minibatches; a policy past its KL limit sits out the rest."""
-        c, samples = self.config, self._order.shape[1]
+        c, samples, ranks = self.config, self.config.num_envs * self.config.update_steps, self.ranks
         self.timer.skip()
         self._advantages()
         self.timer.lap("advantage")
         self._reduction.begin()
         rates, active = self.rates(progress), np.ones(self.policies, np.bool_)
         sums, steps = np.zeros((self.policies, len(METRICS) + 1)), np.zeros((self.policies, 1))
+        order, bounds = self._order, np.array([0, samples])
         for epoch in range(c.epochs):
             if c.minibatches > 1:
-                shuffle(self.shuffle_keys, self._counters[:, 1], epoch, self._order)
-            for start in range(0, samples, samples // c.minibatches):
-                metrics = self._minibatch_gradient(start, samples // c.minibatches, active)
+                order, bounds = ranks.minibatches(
+                    self.shuffle_keys, self._counters[:, 1], epoch, c.update_steps, c.num_envs, c.minibatches
+                )
+            for start, stop in itertools.pairwise(bounds):
+                metrics = self._minibatch_gradient(order, start, stop, active)
+                ranks.sum_(self._gradient, metrics)
                 steps[active] += 1
                 active &= ~((self.hyper.target_kl > 0) & (metrics[:, _KL] > 1.5 * self.hyper.target_kl))
                 self._step(rates, active)
@@ -157,22 +164,26 @@ class FusedLearner(Learner):
         reward, ended = r.reward.numpy(), r.ended.numpy()
         scale = np.ones(self.policies)
         if self.config.normalise_returns:
-            moments = (s.return_sum, s.return_count, s.return_mean, s.return_square)
-            gae.discounted_moments(reward, ended, h.gamma, *(x.numpy() for x in moments))
+            discounted_returns(self.ranks, reward, ended, h.gamma, s)
             scale = 1 / np.sqrt(s.return_square.numpy() / s.return_count.numpy() + 1e-8)
         gae.gae(
             reward, r.value.numpy(), ended, r.bootstrap.numpy(), r.last_value.numpy(), scale.astype(real),
             h.gamma.astype(real), (h.gamma * h.gae_lambda).astype(real), r.advantage.numpy(), r.returns.numpy(),
         )  # fmt: skip
         if self.config.normalise_advantages:
-            gae.normalise(r.advantage.numpy().reshape(self.policies, -1))
+            normalise = gae.normalise if self.ranks.size == 1 else self.ranks.normalise
+            normalise(r.advantage.numpy().reshape(self.policies, -1))
 
-    def _minibatch_gradient(self, start: int, size: int, active: NDArray[np.bool_]) -> NDArray:
-        """The gradient of the mean over a minibatch, in `_gradient`; its metrics, (P, metrics)."""
-        pieces, total = self.config.accumulate, np.full(self.policies, size)
+    def _minibatch_gradient(self, order: NDArray, start: int, stop: int, active: NDArray[np.bool_]) -> NDArray:
+        """What samples start … stop − 1 add to the gradient of their minibatch's mean, in `_gradient`; and to metrics.
+
+        Metrics: (P, metrics). A minibatch may have more samples, on other ranks.
+        """
+        c, pieces, size = self.config, self.config.accumulate, stop - start
+        total = np.full(self.policies, c.num_envs * c.update_steps * self.ranks.size // c.minibatches)
         metrics = np.zeros((self.policies, len(METRICS)))
         for piece in range(pieces):
-            self._reduction.take(self._order, start + piece * size // pieces, start + (piece + 1) * size // pieces)
+            self._reduction.take(order, start + piece * size // pieces, start + (piece + 1) * size // pieces)
             gradients(
                 self._net, self._reduction.batch, self._coefficients, total, self._weights, self._inputs, active,
                 self._work, self._scratch, self._parts, self._metrics, self._piece,
@@ -197,7 +208,8 @@ class FusedLearner(Learner):
         """Books the update: running moments of observations, and nothing remembered of the old weights."""
         if self.config.normalise_observations:
             s = self.state
-            merge_moments(s.observation_count, s.observation_mean, s.observation_square, *self._observation_moments())
+            found = self.ranks.moments(*self._observation_moments())
+            merge_moments(s.observation_count, s.observation_mean, s.observation_square, *found)
         self._counters[:, 1] += 1
         self.restore()
 

@@ -1,0 +1,170 @@
+"""Processes that learn together: each has a share of the environments, all make the same updates.
+
+A training over several ranks is the training of one process with all the environments, up to the order of summation:
+the random order of samples is that of all environments, every rank takes its own part of each minibatch, and sums go
+around. `torchrun` starts the ranks; gloo carries the sums between CPUs.
+"""
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from numpy.typing import NDArray
+
+from cavalcade.errors import ConfigError, WorkerError
+from cavalcade.ppo.shuffle import shuffle
+
+_PATIENCE = timedelta(seconds=120)  # with a rank that does not answer
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """The ranks of a training; as it stands, one that is alone, for which every sum is its own."""
+
+    rank: int = 0
+    size: int = 1
+    local_rank: int = 0
+    local_size: int = 1
+
+    @property
+    def first(self) -> bool:
+        """Whether this one writes and speaks."""
+        return self.rank == 0
+
+    def sum_(self, *arrays: NDArray) -> None:
+        """Sums over all ranks, in place, as one message in the first one's type."""
+
+    def barrier(self) -> None:
+        """Waits for all."""
+
+    def close(self) -> None:
+        """Leaves the others."""
+
+    def share(self, count: int, what: str) -> slice:
+        """This rank's part of so many environments."""
+        if count % self.size:
+            raise ConfigError(f"{what} is {count}; it must be a multiple of the {self.size} ranks")
+        each = count // self.size
+        return slice(self.rank * each, (self.rank + 1) * each)
+
+    def any(self, flag: bool) -> bool:
+        """Whether it is so on any rank."""
+        found = np.array([float(flag)])
+        self.sum_(found)
+        return bool(found[0] > 0)
+
+    def moments(self, n: NDArray, mean: NDArray, square: NDArray) -> tuple[NDArray, NDArray, NDArray]:
+        """Counts (P,), means and summed squared deviations (P, …) of the samples of all ranks together."""
+        if self.size == 1:
+            return n, mean, square
+        weight = n.reshape(-1, *[1] * (mean.ndim - 1))
+        count, total = n.copy(), mean * weight
+        self.sum_(count, total)
+        whole = total / count.reshape(weight.shape)
+        square = square + weight * (mean - whole) ** 2
+        self.sum_(square)
+        return count, whole, square
+
+    def normalise(self, advantage: NDArray) -> None:
+        """Each policy's advantages over all ranks to mean 0 and deviation 1; (P, B), in place."""
+        n = np.full(len(advantage), float(advantage.shape[1]))
+        mean = advantage.mean(axis=1, dtype=np.float64)
+        square = ((advantage - mean[:, None]) ** 2).sum(axis=1, dtype=np.float64)
+        count, mean, square = self.moments(n, mean, square)
+        spread = np.sqrt(square / np.maximum(count - 1, 1)) + 1e-8
+        advantage[:] = (advantage - mean[:, None]) / spread[:, None]
+
+    def minibatches(
+        self, keys: NDArray, updates: NDArray, epoch: int, steps: int, envs: int, count: int
+    ) -> tuple[NDArray, NDArray]:
+        """The random order of this rank's samples (P, B), and where each minibatch begins and ends in it, (count + 1,).
+
+        With several ranks there is one policy: how many samples of a minibatch are here is up to chance.
+        """
+        everyone = envs * self.size
+        order = np.zeros((len(keys), steps * everyone), np.int64)
+        shuffle(keys, updates, epoch, order)
+        bounds = np.arange(count + 1) * (steps * everyone // count)
+        if self.size == 1:
+            return order, bounds
+        t, e = np.divmod(order[0], everyone)
+        mine = e // envs == self.rank
+        before = np.concatenate([[0], np.cumsum(mine)])
+        return (t * envs + e - self.rank * envs)[mine][None], before[bounds]
+
+
+ALONE = Ranks()
+
+
+class TorchRanks(Ranks):
+    """Ranks that torchrun has started."""
+
+    def sum_(self, *arrays: NDArray) -> None:
+        """Sums over all ranks, in place, as one message in the first one's type: a message costs a millisecond."""
+        flat = torch.from_numpy(np.concatenate([array.reshape(-1) for array in arrays], dtype=arrays[0].dtype))
+        _patiently(lambda: dist.all_reduce(flat))
+        parts = np.split(flat.numpy(), np.cumsum([array.size for array in arrays])[:-1])
+        for array, part in zip(arrays, parts, strict=True):
+            array[...] = part.reshape(array.shape)
+
+    def gather(self, *arrays: NDArray) -> list[list[NDArray]]:
+        """For each array those of every rank, of the same shape everywhere; as one message."""
+        pieces = [np.ascontiguousarray(array).reshape(-1).view(np.uint8) for array in arrays]
+        mine = torch.from_numpy(np.concatenate(pieces))
+        found = [torch.empty_like(mine) for _ in range(self.size)]
+        _patiently(lambda: dist.all_gather(found, mine))
+        ends = np.cumsum([piece.size for piece in pieces])[:-1]
+        cut = [np.split(part.numpy(), ends) for part in found]
+        return [
+            [parts[i].copy().view(array.dtype).reshape(array.shape) for parts in cut] for i, array in enumerate(arrays)
+        ]
+
+    def gather_rows(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Rows of all ranks, however many each has."""
+        counts = [int(n[0]) for n in self.gather(np.array([len(rows)]))[0]]
+        padded = np.zeros((max(counts), rows.shape[1]))
+        padded[: len(rows)] = rows
+        return np.concatenate([part[:n] for part, n in zip(self.gather(padded)[0], counts, strict=True)])
+
+    def broadcast(self, data: bytes) -> bytes:
+        """The first rank's bytes, everywhere."""
+        size = torch.tensor([len(data)])
+        _patiently(lambda: dist.broadcast(size, 0))
+        content = torch.zeros(int(size), dtype=torch.uint8)
+        if self.first:
+            content = torch.from_numpy(np.frombuffer(data, np.uint8).copy())
+        _patiently(lambda: dist.broadcast(content, 0))
+        return content.numpy().tobytes()
+
+    def barrier(self) -> None:
+        """Waits for all."""
+        self.any(False)
+
+    def close(self) -> None:
+        """Leaves the others."""
+        dist.destroy_process_group()
+
+
+def ranks_from(environment: Mapping[str, str] = os.environ) -> Ranks:
+    """The ranks that torchrun has started, or one alone."""
+    if int(environment.get("WORLD_SIZE", "1")) < 2:
+        return ALONE
+    if environment.get("MASTER_ADDR") in _LOOPBACK:
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    _patiently(lambda: dist.init_process_group("gloo", timeout=_PATIENCE))
+    found = {name: int(environment[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")}
+    return TorchRanks(*found.values())
+
+
+def _patiently(work: Callable[[], Any]) -> None:
+    try:
+        work()
+    except (RuntimeError, ValueError) as error:  # torch has no narrower one for a connection that broke
+        reason = str(error).strip().splitlines()[0]
+        raise WorkerError(f"another rank is gone, or has not answered for {_PATIENCE.seconds} s: {reason}") from None

@@ -1,0 +1,165 @@
+"""Trainings over several ranks: the same as one process with all the environments; nothing hangs, nothing is lost."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from cavalcade.cli import main
+from cavalcade.errors import ConfigError
+from cavalcade.ppo.ranks import Ranks
+
+CAGE2 = "cage2 --num-envs 12 --update-steps 50 --minibatches 4 --hidden 16 --device cpu --threads 1"
+GYM = "gym:CartPole-v1 --num-envs 12 --update-steps 16 --minibatches 3 --hidden 16 --backend serial --threads 1"
+
+
+def launch(args, ranks):
+    """A training over some ranks, started as a user does."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(ranks), "--standalone"]
+    command += ["-m", "--", "cavalcade", "train", *map(str, args)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+
+
+def train(args, ranks=1):
+    """A training from beginning to end; what it printed."""
+    process = launch(args, ranks)
+    out, err = process.communicate(timeout=240)
+    assert process.returncode == 0, err[-3000:]
+    return out
+
+
+def alone(args):
+    with pytest.raises(SystemExit) as end:
+        main(["train", *map(str, args)])
+    assert end.value.code == 0
+
+
+def newest(path):
+    return sorted((path / "checkpoints").iterdir())[-1]
+
+
+def weights(path):
+    return load_file(newest(path) / "policy.safetensors")
+
+
+def rows(path, name="metrics.jsonl"):
+    return [json.loads(line) for line in (path / name).read_text().splitlines()]
+
+
+def assert_same(one, other):
+    """The same training but for rounding: after a few updates, which is all that chance leaves alike."""
+    for name, mine in weights(one).items():
+        np.testing.assert_allclose(mine, weights(other)[name], atol=2e-4, err_msg=name)
+    for a, b in zip(rows(one), rows(other), strict=True):
+        assert (a["update"], a["steps"], a["episodes"], a["return"]) == (
+            b["update"], b["steps"], b["episodes"], b["return"],
+        )  # fmt: skip
+        for name in ("policy_loss", "value_loss", "entropy", "kl", "grad_norm"):
+            np.testing.assert_allclose(a[name], b[name], rtol=2e-3, atol=2e-5, err_msg=name)
+    ours, theirs = (sorted((path / "episodes.csv").read_text().splitlines()) for path in (one, other))
+    assert ours == theirs
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        f"{CAGE2} --episodes 24 --horizon 100",
+        f"{CAGE2} --episodes 24 --learner torch --normalise-observations",
+        f"{GYM} --steps 768 --normalise-observations",
+    ],
+    ids=["fused", "torch", "hosted"],
+)
+def test_two_ranks_learn_as_one_process_does(args, tmp_path):
+    alone([*args.split(), "--quiet", "--run", tmp_path / "one"])
+    train([*args.split(), "--quiet", "--run", tmp_path / "two"], ranks=2)
+    assert_same(tmp_path / "one", tmp_path / "two")
+
+
+def test_a_run_goes_on_on_another_number_of_ranks(tmp_path):
+    alone([*CAGE2.split(), "--quiet", "--episodes", 24, "--run", tmp_path / "one"])
+    process = launch(
+        [*CAGE2.split(), "--episodes", 24, "--checkpoint-every", 1, "--keep", 9, "--run", tmp_path / "a"], 2
+    )
+    assert process.wait(240) == 0, process.communicate()
+    process.communicate()
+    for late in sorted((tmp_path / "a" / "checkpoints").iterdir())[1:]:
+        for file in late.iterdir():
+            file.unlink()
+        late.rmdir()
+    out = train(["--resume", tmp_path / "a"], ranks=3)
+    assert "3 ranks, 4 environments and 1 threads each" in out
+    assert "ranks were 2 when the run was begun and are 3 now; results change by the order of summation only" in out
+    assert_same(tmp_path / "one", tmp_path / "a")
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+def test_a_dead_rank_ends_the_job_without_a_loss(tmp_path, victim):
+    path = tmp_path / "a"
+    args = [*CAGE2.split(), "--episodes", 10**6, "--checkpoint-every", 50, "--run", path]
+    process = launch(args, 2)
+    deadline = time.monotonic() + 120
+    while not list(path.glob("checkpoints/*")) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    os.kill(worker(process.pid, victim), signal.SIGKILL)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode != 0
+    assert "another rank is gone" in err
+    before = int(newest(path).name)
+    if victim:  # the first wrote where all of them stood
+        assert f"go on with: cavalcade train --resume {path}" in err
+        assert before % 50 or before == rows(path)[-1]["update"]
+    process = launch(["--resume", path], 2)
+    deadline = time.monotonic() + 120
+    while (not rows(path) or rows(path)[-1]["update"] <= before) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    os.killpg(process.pid, signal.SIGTERM)
+    process.communicate(timeout=60)
+    updates = [row["update"] for row in rows(path)]
+    assert updates == list(range(1, len(updates) + 1))
+    assert updates[-1] > before
+
+
+def worker(launcher, rank):
+    """The process of a rank."""
+    import psutil
+
+    for child in psutil.Process(launcher).children():
+        if child.environ().get("RANK") == str(rank):
+            return child.pid
+    raise AssertionError(f"rank {rank} is not there")
+
+
+def test_what_ranks_cannot_share_is_refused(tmp_path):
+    for args, words in (
+        ("--num-envs 13 --minibatches 1", "num_envs is 13; it must be a multiple of the 2 ranks"),
+        ("--policies 2", "policies is 2 on several ranks"),
+    ):
+        process = launch(["cage2", "--episodes", 100, *args.split(), "--run", tmp_path / "a"], 2)
+        _, err = process.communicate(timeout=120)
+        assert process.returncode != 0
+        assert words in err
+
+
+def test_shares_of_environments():
+    assert Ranks(1, 4).share(12, "num_envs") == slice(3, 6)
+    with pytest.raises(ConfigError, match="multiple of the 5 ranks"):
+        Ranks(1, 5).share(12, "num_envs")
+
+
+def test_minibatches_of_ranks_are_those_of_one_process():
+    keys, updates = np.array([7], np.uint64), np.array([3])
+    (order,), bounds = Ranks().minibatches(keys, updates, 1, 5, 12, 4)
+    parts = [Ranks(rank, 3).minibatches(keys, updates, 1, 5, 4, 4) for rank in range(3)]
+    for m in range(4):
+        whole = set(order[bounds[m] : bounds[m + 1]].tolist())
+        found = set()
+        for rank, ((mine,), cut) in enumerate(parts):
+            t, e = np.divmod(mine[cut[m] : cut[m + 1]], 4)
+            found |= set((t * 12 + 4 * rank + e).tolist())
+        assert found == whole
