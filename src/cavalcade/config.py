@@ -110,11 +110,19 @@ class Cage2Task:
 class HostConfig:
     """How single environments are hosted."""
 
-    backend: Literal["serial", "pipe", "shared", "async"] = "async"
+    backend: Literal["serial", "pipe", "shared", "async", "ray"] = "async"
     """serial: in this process; pipe: workers with pickled messages; shared: workers that write into shared memory;
-    async: the same in groups, so that some step while the learner thinks about others."""
+    async: the same in groups, so that some step while the learner thinks about others; ray: actors on many machines,
+    which with gym: play whole rollouts by themselves."""
     workers: int = 0
-    """Worker processes; 0 for one per core."""
+    """Worker processes; 0 for one per core. With backend ray: actors; 0 for one per CPU of the cluster but one."""
+    ray_address: str = ""
+    """With Ray: of a cluster, e.g. auto or 10.0.0.1:6379; without one, Ray runs on this machine alone and listens on
+    loopback only."""
+    staleness: int = 2
+    """With backend ray: updates that experience may be old when it is learnt from; 0 waits for all actors each time."""
+    vtrace: bool = True
+    """With backend ray: correct for old experience."""
     async_factor: int = 2
     """With backend async: groups of environments."""
     spin: float = 200.0
@@ -129,7 +137,13 @@ class HostConfig:
     """Infos of the last step of an episode that are kept as figures of it, e.g. is_success."""
 
     def __post_init__(self):
-        for name, least in (("workers", 0), ("async_factor", 1), ("max_restarts", 0), ("true_state_every", 0)):
+        for name, least in (
+            ("workers", 0),
+            ("async_factor", 1),
+            ("max_restarts", 0),
+            ("true_state_every", 0),
+            ("staleness", 0),
+        ):
             at_least(name, getattr(self, name), least)
         if not 0 <= self.spin <= 1e6:
             raise ConfigError(f"spin is {self.spin}; it must be from 0 to 1e6 microseconds")
@@ -229,6 +243,8 @@ class GymTrainConfig:
     keep: int = 3
     """Checkpoints kept."""
 
+    free_to_change: ClassVar[tuple[str, ...]] = ("checkpoint_every", "keep", "host")
+
     def __post_init__(self):
         for name, least in (("steps", 1), ("checkpoint_every", 0), ("keep", 1)):
             at_least(name, getattr(self, name), least)
@@ -312,9 +328,6 @@ class WorkflowConfig:
 class RayConfig:
     """How a search is spread with --engine ray."""
 
-    ray_address: str = ""
-    """Of a Ray cluster, e.g. auto or 10.0.0.1:6379; without one, Ray runs on this machine alone and listens on loopback
-    only."""
     task_cpus: int = 1
     """CPUs of a task."""
     task_gpus: float = 0.0
@@ -402,7 +415,7 @@ class SearchConfig:
     keep: int = 2
     """Checkpoints kept."""
 
-    free_to_change: ClassVar[tuple[str, ...]] = ("checkpoint_every", "keep", "device", "precision", "ray")
+    free_to_change: ClassVar[tuple[str, ...]] = ("checkpoint_every", "keep", "device", "precision", "ray", "host")
 
     def __post_init__(self):
         self.share  # noqa: B018 — refuses what is no share
@@ -423,7 +436,10 @@ class SearchConfig:
                 f"target is {self.target} and cyborg is {self.cyborg!r}; target cyborg, and no other, needs a clone of "
                 "cage-challenge/cage-challenge-2"
             )
-        if self.target != "cyborg" and (given := differences(HostConfig(), self.host)):
+        free = HostConfig(ray_address=self.host.ray_address)
+        if self.host.ray_address and self.engine != "ray":
+            raise ConfigError(f"ray_address is {self.host.ray_address} with engine local; it needs --engine ray")
+        if self.target != "cyborg" and (given := differences(free, self.host)):
             raise ConfigError(f"{given[0].split()[0]} is given with {self.target}; only cyborg is hosted in workers")
         _check_cyborg_host(self.host)
         if self.device == "cuda" and self.target != "cage2":

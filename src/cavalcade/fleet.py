@@ -36,8 +36,9 @@ def connected(address: str, cpus: int = 0) -> Iterator[Any]:
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR", "namespace": "cavalcade"}
     if address:
         options["address"] = address
-    else:
-        options |= {"include_dashboard": False, "_node_ip_address": "127.0.0.1", "num_cpus": cpus or None}
+    else:  # "local": not whatever Ray may be running here already
+        options |= {"address": "local", "include_dashboard": False, "num_cpus": cpus or None}
+        options["_node_ip_address"] = "127.0.0.1"
     try:
         ray.init(**options)
     except (ConnectionError, ValueError, RuntimeError, TimeoutError) as error:

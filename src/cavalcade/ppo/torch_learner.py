@@ -68,7 +68,6 @@ class TorchLearner(Learner):
     ):
         super().__init__(env, config, seeds, hyper=hyper, context=context, dtype=dtype, ranks=ranks)
         self._context = torch.as_tensor(self.context, dtype=dtype)
-        self._samples = config.num_envs * config.update_steps
         h = self.hyper
         coefficients = (h.clip, h.value_coef, h.entropy_coef, h.value_clip)
         self._coefficients = Coefficients(*(torch.as_tensor(x, dtype=dtype) for x in coefficients))
@@ -123,11 +122,7 @@ class TorchLearner(Learner):
         """Advantages, then epochs of minibatches; a policy past its KL limit sits out the rest."""
         c, s = self.config, self.state
         self.timer.skip()
-        samples = [self._fresh()]
-        remembered = list(self._replay)
-        self._remember()
-        samples += [self._replayed(old) for old in remembered]
-        whole = Minibatch(*(torch.cat(parts, dim=1) for parts in zip(*samples, strict=True)))
+        whole = Minibatch(*(torch.cat(parts, dim=1) for parts in zip(*self._samples(), strict=True)))
         self.timer.lap("advantage")
         everyone = whole.action.shape[1] * self.ranks.size // c.minibatches  # samples of a minibatch
         bounds = [0, whole.action.shape[1]]
@@ -159,6 +154,17 @@ class TorchLearner(Learner):
         self.timer.lap("update")
         found = {name: np.asarray((value / steps).numpy(), np.float64) for name, value in sums.items()}
         return found | {"learning_rate": rates}
+
+    def _samples(self) -> list[Minibatch]:
+        """What to learn from: this rollout, and earlier ones."""
+        fresh, remembered = self._fresh(), list(self._replay)
+        self._remember()
+        return [fresh, *(self._replayed(old) for old in remembered)]
+
+    @property
+    def late(self) -> tuple[Tensor, Tensor]:
+        """With replay: last observations of episodes that ran out of time in this rollout, and where there are any."""
+        return self._final, self._out_of_time
 
     def _minibatches(self, samples: int, epoch: int) -> tuple[NDArray, NDArray]:
         """The random order of samples, replayed ones included, and where minibatches begin and end in it."""
@@ -258,7 +264,7 @@ class TorchLearner(Learner):
             x = self.rollout.observation.flatten(1, 2).double()
             mean = x.mean(1)
             square = ((x - mean.unsqueeze(1)) ** 2).sum(1)
-            count = np.full(self.policies, float(self._samples))
+            count = np.full(self.policies, float(x.shape[1]))
             found = self.ranks.moments(count, mean.numpy(), square.numpy())
             merge_moments(s.observation_count, s.observation_mean, s.observation_square, *found)
         s.counters[:, 1] += 1

@@ -35,7 +35,7 @@ from cavalcade.runs.mettagrid import learner_for
 from cavalcade.runs.ranks import check_parallel, checkpoint_everywhere
 from cavalcade.runs.recorder import TrainingRecorder
 from cavalcade.runs.writers import make_writer
-from cavalcade.vector.hosted import cores
+from cavalcade.vector.hosted import Hosted, cores
 
 
 @dataclass(frozen=True)
@@ -107,11 +107,24 @@ class Training:
         threads = known or choose_threads()
         use_threads(threads)
         self.env = environment_for(config, threads) if trial.continues else trial
-        self.learner, notes = make_learner(self.env, config.ppo, config.seeds)
+        if isinstance(config, GymTrainConfig) and config.host.backend == "ray":
+            self.learner, notes = self._fragments(config), []
+        else:
+            self.learner, notes = make_learner(self.env, config.ppo, config.seeds)
         self.notes = [*self.notes, *notes]
         if isinstance(self.learner, TorchLearner):
             torch.set_num_threads(known or choose_torch_threads())
         return threads
+
+    def _fragments(self, config: GymTrainConfig) -> Trainee:
+        """The learner of environments in Ray actors, which play by themselves."""
+        from cavalcade.ppo.fragments import FragmentLearner
+
+        assert isinstance(self.env, Hosted)
+        h = config.host
+        actors = len(self.env.groups)
+        self.notes = [f"on Ray: {actors} actors with {config.ppo.num_envs // actors} environments each"]
+        return FragmentLearner(self.env, config.ppo, config.seeds, staleness=h.staleness, vtrace=h.vtrace)
 
     def _compile(self, trial: Environment, config: TrainConfig | GymTrainConfig) -> None:
         """Compiles what the learner of an environment needs, by trying it out."""

@@ -65,7 +65,7 @@ class Search:
             self.config = config = replace(config, device=run.meta().get("device", "cpu"))
         known = threads or (run.threads() if resume else 0)
         gpu = config.engine == "local" and on_gpu(config)
-        if not config.ray.ray_address:  # else others train
+        if not config.host.ray_address:  # else others train
             compile_all(config, self.orders, gpu)
         self.threads = known or (_SCORING if gpu else choose_threads())
         use_threads(self.threads)

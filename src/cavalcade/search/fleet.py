@@ -79,7 +79,7 @@ class Fleet:
 
     def __init__(self, config: SearchConfig, saved: Saved | None = None):
         self._stack = ExitStack()
-        self._ray = ray = self._stack.enter_context(connected(config.ray.ray_address))
+        self._ray = ray = self._stack.enter_context(connected(config.host.ray_address))
         self._config, r = config, config.ray
         self._plain = ray.put(as_dict(replace(config, device="cuda" if r.task_gpus else "cpu")))
         self._task = ray.remote(num_cpus=r.task_cpus, num_gpus=r.task_gpus, max_retries=0)(train_slice)

@@ -91,6 +91,10 @@ class Hosted(Environment):
         self.slab.wanted[rows] = True
         self._reset_wanted()
 
+    def begin_wanted(self) -> None:
+        """Begins the next episodes of the environments that the slab wants them in."""
+        self._reset_wanted()
+
     def _seed(self, seed: int | Sequence[int]) -> None:
         """Each seed takes an equal share of the environments."""
         seeds = np.atleast_1d(np.asarray(seed))
@@ -186,6 +190,11 @@ def make_crew(source: Source, num_envs: int, config: HostConfig) -> Crew:
     """Who steps the environments, by configuration."""
     if config.backend == "serial":
         return SerialCrew(source, num_envs)
+    if config.backend == "ray":
+        from cavalcade.vector.ray_crew import RayCrew
+
+        actors, restarts = config.workers, config.max_restarts
+        return RayCrew(source, num_envs, address=config.ray_address, actors=actors, max_restarts=restarts)
     factor = config.async_factor if config.backend == "async" else 1
     return WorkerCrew(
         source,

@@ -1,0 +1,199 @@
+"""Learning from whole rollouts that Ray actors play by themselves, with a copy of the policy.
+
+The weights of an update are put into Ray's object store once, and each actor gets a reference. It plays T steps of its
+environments and sends one fragment back. An update learns from as many fragments as there are actors, whichever came
+first; a fast actor may have sent two of them. Meanwhile the others go on, so that experience may be some updates old
+when it is learnt from: never more than `staleness`, since the learner waits for whoever would fall behind. V-trace
+corrects for it.
+"""
+
+from collections import deque
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from cavalcade.config import PPOConfig
+from cavalcade.ppo.fused.gae import discounted_moments
+from cavalcade.ppo.keys import environment_keys
+from cavalcade.ppo.loss import Minibatch
+from cavalcade.ppo.rollout import Ended
+from cavalcade.ppo.torch_learner import Remembered, TorchLearner
+from cavalcade.vector.hosted import Hosted
+from cavalcade.vector.ray_crew import Host, RayCrew
+
+_PLAYED = ("observation", "mask", "action", "log_prob", "reward", "ended")  # of a rollout, (1, T, n, …)
+_SCALING = ("observation_count", "observation_mean", "observation_square")
+
+
+class Policy(NamedTuple):
+    """What an actor needs to act as the learner would."""
+
+    version: int  # updates that made it
+    weights: NDArray
+    scaling: tuple[NDArray, ...]
+
+
+class Task(NamedTuple):
+    """What an actor is asked for."""
+
+    config: PPOConfig
+    seed: int
+    first: int  # index of its first environment
+    clock: int  # steps that its environments have taken
+
+
+class Fragment(NamedTuple):
+    """A rollout of one actor."""
+
+    version: int
+    played: dict[str, NDArray]  # (1, T, n, …)
+    out_of_time: NDArray  # (1, T, n): episodes that ran out of time …
+    final: NDArray  # (k, O): … and their last observations
+    last: NDArray  # (1, n, O): observation after the last step
+    ended: Ended
+    episodes: NDArray  # (n,): begun so far
+
+
+def play(host: Host, policy: Policy, task: Task) -> Fragment:
+    """Plays a rollout: runs in an actor."""
+    learner: TorchLearner | None = host.memory.get("learner")
+    if learner is None:
+        n = host.env.spec.num_envs
+        config = replace(task.config, num_envs=n, minibatches=1, accumulate=1, replay=1)
+        learner = host.memory["learner"] = TorchLearner(host.env, config, [task.seed])
+        learner.action_keys = environment_keys([task.seed], n, task.first)
+    s = learner.state
+    s.weights.copy_(torch.from_numpy(policy.weights.copy()))
+    for name, array in zip(_SCALING, policy.scaling, strict=True):
+        getattr(s, name).copy_(torch.from_numpy(array.copy()))
+    learner.restore()
+    s.counters[:, 0] = task.clock
+    ended = learner.collect()
+    final, out_of_time = learner.late
+    played = {name: getattr(learner.rollout, name).numpy() for name in _PLAYED}
+    last = host.env.buffers.observation[None]
+    episodes = host.env.slab.episodes
+    return Fragment(policy.version, played, out_of_time.numpy(), final[out_of_time].numpy(), last, ended, episodes)
+
+
+class FragmentLearner(TorchLearner):
+    """Learns from fragments of actors."""
+
+    name = "fragments"
+
+    def __init__(self, env: Hosted, config: PPOConfig, seeds: list[int], *, staleness: int, vtrace: bool):
+        super().__init__(env, config, seeds)
+        assert isinstance(env.crew, RayCrew)
+        self._crew, self._ray = env.crew, env.crew.ray
+        self._slab = env.slab
+        self._staleness, self._vtrace = staleness, vtrace
+        self._asked: dict[Any, tuple[int, int]] = {}  # actor and version of the policy, by what is awaited
+        self._clocks = np.zeros(len(self._crew.actors), np.int64)  # steps of each actor's environments
+        self._ready: deque[tuple[int, Fragment]] = deque()
+        self._policy: Any = None  # in the object store
+        self._version = -1
+        self._last = torch.zeros(1, config.num_envs, self.spec.inputs)
+
+    def collect(self) -> Ended:
+        """Gathers as many fragments as there are actors: of those that must not fall behind, then as they come."""
+        self.timer.skip()
+        self._put()
+        for actor in set(range(len(self._clocks))) - {actor for actor, _ in self._asked.values()}:
+            self._ask(actor)
+        r = self.rollout
+        self._final, self._out_of_time = torch.zeros_like(r.observation), torch.zeros_like(r.ended)
+        taken: list[tuple[int, Fragment]] = []
+        while len(taken) < len(self._clocks):
+            while self._late(taken) or not self._ready:
+                self._receive()
+            taken.append(self._ready.popleft())
+        if not self._staleness:
+            taken.sort(key=lambda one: one[0])
+        ended = [self._book(place, actor, fragment) for place, (actor, fragment) in enumerate(taken)]
+        self.stale = self._version - min(fragment.version for _, fragment in taken)
+        self.state.counters[:, 0] += self.config.update_steps
+        self.timer.lap("step")
+        return Ended(*(np.concatenate(column) for column in zip(*ended, strict=True)))
+
+    def _late(self, taken: list[tuple[int, Fragment]]) -> bool:
+        """Whether somebody's fragment would be too old by the next update, and is not here yet."""
+        oldest = min((version for _, version in self._asked.values()), default=self._version)
+        return self._version - oldest >= max(self._staleness, 1) and len(taken) + len(self._ready) < len(self._clocks)
+
+    def _put(self) -> None:
+        """Puts the newest policy into the object store, once."""
+        s = self.state
+        if self._version == s.updates:
+            return
+        self._version = s.updates
+        scaling = tuple(getattr(s, name).numpy().copy() for name in _SCALING)
+        self._policy = self._ray.put(Policy(self._version, s.weights.numpy().copy(), scaling))
+
+    def _ask(self, actor: int) -> None:
+        rows = self._crew.groups[actor]
+        first = int(self._slab.index[rows.start])
+        task = Task(self.config, self.seeds[0], first, int(self._clocks[actor]))
+        self._asked[self._crew.actors[actor].apply.remote(play, self._policy, task)] = actor, self._version
+
+    def _receive(self) -> None:
+        """Waits for one fragment; its actor goes on at once unless experience may not be old at all."""
+        (ready,), _ = self._ray.wait(list(self._asked), num_returns=1)
+        actor, _ = self._asked.pop(ready)
+        rows = self._crew.groups[actor]
+        try:
+            fragment: Fragment = self._ray.get(ready)
+        except self._ray.exceptions.RayError as error:
+            self._crew.replace(actor, error)
+            self._clocks[actor] += self.config.update_steps  # no draw is used twice
+            for books in (self.state.return_sum, self.state.episode_return, self.state.episode_length):
+                books[:, rows] = 0
+            self._ask(actor)
+            return
+        self._clocks[actor] += self.config.update_steps
+        self._slab.episodes[rows] = fragment.episodes
+        self._ready.append((actor, fragment))
+        if self._staleness:
+            self._ask(actor)
+
+    def _book(self, place: int, actor: int, f: Fragment) -> Ended:
+        """Writes a fragment into its place in the rollout."""
+        r, rows = self.rollout, self._crew.groups[place]
+        for name, array in f.played.items():
+            getattr(r, name)[:, :, rows] = torch.from_numpy(array.copy())
+        out_of_time = torch.from_numpy(f.out_of_time.copy())
+        self._out_of_time[:, :, rows] = out_of_time
+        self._final[:, :, rows][out_of_time] = torch.from_numpy(f.final.copy())
+        self._last[:, rows] = torch.from_numpy(f.last.copy())
+        mine = self._crew.groups[actor]
+        if self.config.normalise_returns:
+            s = self.state
+            running = s.return_sum[:, mine].numpy().copy()
+            moments = (x.numpy() for x in (s.return_count, s.return_mean, s.return_square))
+            discounted_moments(f.played["reward"], f.played["ended"], self.hyper.gamma, running, *moments)
+            s.return_sum[:, mine] = torch.from_numpy(running)
+        return f.ended._replace(environment=f.ended.environment + mine.start)
+
+    def _samples(self) -> list[Minibatch]:
+        r = self.rollout
+        parts = (r.observation, r.mask, r.action, r.log_prob, r.reward, r.ended)
+        whole = Remembered(*parts, self._final, self._out_of_time, self._last)
+        return [self._replayed(whole) if self._vtrace else self._uncorrected(whole)]
+
+    @torch.no_grad()
+    def _uncorrected(self, old: Remembered) -> Minibatch:
+        """As if the experience were fresh: to see what the correction is worth."""
+        found = self._replayed(replace(old, log_prob=self._log_prob(old)))
+        return found._replace(log_prob=old.log_prob.flatten(1, 2))
+
+    def _log_prob(self, old: Remembered) -> Tensor:
+        logits, _ = self._forward(self.state.weights, old.observation.flatten(1, 2))
+        found, _ = self.head.evaluate(logits, old.mask.flatten(1, 2), old.action.flatten(1, 2))
+        return found.view(old.log_prob.shape)
+
+    def update(self, progress: float | NDArray) -> dict[str, NDArray]:
+        """Learns; also says how old the oldest experience was."""
+        return super().update(progress) | {"staleness": np.array([float(self.stale)])}

@@ -1,0 +1,134 @@
+"""Environments in Ray actors, several in each, on one machine or many; behind the same contract as workers."""
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cavalcade.errors import ConfigError, WorkerError
+from cavalcade.fleet import connected, total
+from cavalcade.vector.crew import Crew
+from cavalcade.vector.slab import Slab, layout, slab_over
+from cavalcade.vector.source import Source
+from cavalcade.vector.worker import RESET
+
+_IDENTITY = ("seed", "index", "episodes", "wanted")  # what a reset is told
+_SHOWN = ("observation", "action_mask", "episodes")  # what it returns …
+_STEPPED = (*_SHOWN, "final_observation", "reward", "terminated", "truncated", "figures", "true_state")  # … and a step
+_LEARNER = 1  # CPUs that are left to it
+
+
+class Host:
+    """What an actor is: a few environments in a process of their own, and room to remember things beside them."""
+
+    def __init__(self, source: Source, count: int):
+        from cavalcade.config import HostConfig
+        from cavalcade.ppo.threads import use_threads
+        from cavalcade.vector.hosted import Hosted
+
+        use_threads(1)
+        self.env = Hosted(source, count, HostConfig(backend="serial"))
+        self.memory: dict[str, Any] = {}
+
+    def reset(self, told: dict[str, NDArray]) -> dict[str, NDArray]:
+        """Begins the episodes that are wanted."""
+        for name, array in told.items():
+            getattr(self.env.slab, name)[:] = array
+        self.env.begin_wanted()
+        return self._fields(_SHOWN)
+
+    def step(self, action: NDArray) -> dict[str, NDArray]:
+        """One step of every environment."""
+        self.env.step(action)
+        return self._fields(_STEPPED)
+
+    def apply(self, work: Callable[..., Any], *args: Any) -> Any:
+        """Does something with the environments here, e.g. plays a whole rollout: work(host, *args)."""
+        return work(self, *args)
+
+    def _fields(self, names: tuple[str, ...]) -> dict[str, NDArray]:
+        return {name: getattr(self.env.slab, name) for name in names}
+
+
+class RayCrew(Crew):
+    """A group of environments per actor; an actor that is lost is replaced, on whatever node has room.
+
+    Its episodes end as truncations at the last observations that were delivered; `broken` says which.
+    """
+
+    def __init__(self, source: Source, num_envs: int, *, address: str, actors: int, max_restarts: int):
+        self._stack = ExitStack()
+        self.ray = ray = self._stack.enter_context(connected(address))
+        count = actors or max(1, min(total(ray, "CPU") - _LEARNER, num_envs // source.agents))
+        if num_envs % (count * source.agents):
+            self._stack.close()
+            raise ConfigError(f"{num_envs} environments do not divide into {count} actors; give --workers")
+        if (free := total(ray, "CPU")) < count:
+            self._stack.close()
+            raise ConfigError(f"{count} actors need a CPU each and Ray has {free}; give --workers")
+        self._source, self._max_restarts = source, max_restarts
+        each = num_envs // count
+        self.groups = tuple(slice(i * each, (i + 1) * each) for i in range(count))
+        places, size = layout(num_envs, source.shapes, 1, 1)
+        self.slab: Slab = slab_over(bytearray(size), places)
+        self.broken: NDArray[np.bool_] = np.zeros(num_envs, np.bool_)
+        self._kind = ray.remote(num_cpus=1, max_restarts=0, scheduling_strategy="SPREAD")(Host)
+        self.actors = [self._kind.remote(source, each) for _ in self.groups]
+        self._asked: dict[Any, tuple[int, int]] = {}  # group and command by what is awaited
+
+    def ask(self, group: int, command: int) -> None:
+        """Sends a group's actions, or what its new episodes are seeded with."""
+        actor, rows = self.actors[group], self.groups[group]
+        self.broken[rows] = False
+        if command == RESET:
+            ref = actor.reset.remote({name: getattr(self.slab, name)[rows].copy() for name in _IDENTITY})
+        else:
+            ref = actor.step.remote(self.slab.action[rows].copy())
+        self._asked[ref] = group, command
+
+    def take(self) -> int:
+        """Waits for whoever is done first."""
+        (ready,), _ = self.ray.wait(list(self._asked), num_returns=1)
+        group, command = self._asked.pop(ready)
+        try:
+            found = self.ray.get(ready)
+        except self.ray.exceptions.RayError as error:
+            found = self.replace(group, error)
+            if command != RESET:
+                self._break_off(group)
+        for name, array in found.items():
+            getattr(self.slab, name)[self.groups[group]] = array
+        return group
+
+    def replace(self, group: int, error: Exception) -> dict[str, NDArray]:
+        """A new actor for a group, in new episodes behind those that were begun before; what it shows."""
+        self.restarts += 1
+        if self.restarts > self._max_restarts:
+            reason = str(error).strip().splitlines()[-1]
+            raise WorkerError(f"actors had to be replaced {self.restarts} times; the last: {reason}") from None
+        rows = self.groups[group]
+        self.ray.kill(self.actors[group])
+        self.actors[group] = self._kind.remote(self._source, rows.stop - rows.start)
+        told = {name: getattr(self.slab, name)[rows].copy() for name in _IDENTITY}
+        told["wanted"][:] = True
+        try:
+            return self.ray.get(self.actors[group].reset.remote(told))
+        except self.ray.exceptions.RayError as again:
+            return self.replace(group, again)
+
+    def _break_off(self, group: int) -> None:
+        """Ends the episodes of a group where they stood."""
+        s, rows = self.slab, self.groups[group]
+        s.final_observation[rows] = s.observation[rows]
+        s.reward[rows], s.terminated[rows], s.truncated[rows] = 0, False, True
+        s.figures[rows] = np.nan
+        self.broken[rows] = True
+
+    def close(self) -> None:
+        """Ends actors, and Ray if it was started for them."""
+        if self.ray.is_initialized():
+            for actor in self.actors:
+                self.ray.kill(actor)
+        self._stack.close()
