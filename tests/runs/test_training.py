@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -149,6 +150,15 @@ def test_kill_in_the_midst_of_writing_a_checkpoint(whole, tmp_path, place):
     assert train(run, resume=True).finished
     assert left_behind(run) == left_behind(whole)
     assert not list((run / "checkpoints").glob(".*"))
+
+
+def test_a_thread_trains_like_the_main_one(whole, tmp_path):
+    """Ray Tune trains in one; Python has signals for the main thread only."""
+    before = signal.getsignal(signal.SIGTERM)
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(train, tmp_path / "run").result().finished
+    assert signal.getsignal(signal.SIGTERM) is before
+    assert left_behind(tmp_path / "run") == left_behind(whole)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -1,6 +1,7 @@
 """A training run from beginning to end: environment, learner, record; new or resumed; stopped cleanly or not at all."""
 
 import signal
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -231,8 +232,14 @@ class Stoppable(Protocol):
 
 @contextmanager
 def stop_on_signal(recorder: Stoppable) -> Iterator[list[int]]:
-    """Ctrl-C and SIGTERM end a run after the update under way; a second one ends the process at once."""
+    """Ctrl-C and SIGTERM end a run after the update under way; a second one ends the process at once.
+
+    Python lets only the main thread take signals; in another, as under Ray Tune, they are left to whoever has it.
+    """
     received = [0]
+    if threading.current_thread() is not threading.main_thread():
+        yield received
+        return
     before = {}
 
     def stop(number: int, _frame: Any) -> None:
