@@ -114,6 +114,11 @@ def test_an_error_of_a_task_ends_the_search_with_a_checkpoint(cluster, tmp_path)
         search(tmp_path / "a", resume=True)
 
 
+def test_a_task_that_no_node_is_large_enough_for_is_refused(cluster, tmp_path):
+    with pytest.raises(ConfigError, match="task_cpus is 64 and task_gpus 0; no node of the cluster has as many"):
+        search(tmp_path / "a", replace(ALL, engine="ray", ray=RayConfig(task_cpus=64)))
+
+
 def test_shares_make_up_the_whole(undisturbed, tmp_path):
     for i in (1, 2, 3):
         found = search(tmp_path / f"share-{i}", replace(ALL, shard=f"{i}/3"))

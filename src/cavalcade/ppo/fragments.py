@@ -7,7 +7,7 @@ when it is learnt from: never more than `staleness`, since the learner waits for
 corrects for it.
 """
 
-from collections import deque
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -26,6 +26,7 @@ from cavalcade.vector.hosted import Hosted
 from cavalcade.vector.ray_crew import Host, RayCrew
 
 _PLAYED = ("observation", "mask", "action", "log_prob", "reward", "ended")  # of a rollout, (1, T, n, …)
+_CLOCKS = "actor_clocks"
 _SCALING = ("observation_count", "observation_mean", "observation_square")
 
 
@@ -93,36 +94,45 @@ class FragmentLearner(TorchLearner):
         self._staleness, self._vtrace = staleness, vtrace
         self._asked: dict[Any, tuple[int, int]] = {}  # actor and version of the policy, by what is awaited
         self._clocks = np.zeros(len(self._crew.actors), np.int64)  # steps of each actor's environments
-        self._ready: deque[tuple[int, Fragment]] = deque()
+        self._ready: list[tuple[int, Fragment]] = []
+        self._oldest = 0  # updates that the oldest experience was old
         self._policy: Any = None  # in the object store
         self._version = -1
         self._last = torch.zeros(1, config.num_envs, self.spec.inputs)
 
     def collect(self) -> Ended:
-        """Gathers as many fragments as there are actors: of those that must not fall behind, then as they come."""
+        """Gathers as many fragments as there are actors, the oldest first, and lets idle actors go on."""
         self.timer.skip()
         self._put()
-        for actor in set(range(len(self._clocks))) - {actor for actor, _ in self._asked.values()}:
-            self._ask(actor)
-        r = self.rollout
-        self._final, self._out_of_time = torch.zeros_like(r.observation), torch.zeros_like(r.ended)
-        taken: list[tuple[int, Fragment]] = []
-        while len(taken) < len(self._clocks):
-            while self._late(taken) or not self._ready:
-                self._receive()
-            taken.append(self._ready.popleft())
-        if not self._staleness:
+        self._ask_idle()
+        count, r = len(self._clocks), self.rollout
+        while len(self._ready) < count or self._somebody_is_late():
+            self._receive()
+        self._ready.sort(key=lambda one: one[1].version)
+        taken, self._ready = self._ready[:count], self._ready[count:]
+        if self._staleness < 2:  # one of each actor: then results do not depend on who was first
             taken.sort(key=lambda one: one[0])
+        self._final, self._out_of_time = torch.zeros_like(r.observation), torch.zeros_like(r.ended)
         ended = [self._book(place, actor, fragment) for place, (actor, fragment) in enumerate(taken)]
-        self.stale = self._version - min(fragment.version for _, fragment in taken)
+        self._oldest = self._version - min(fragment.version for _, fragment in taken)
+        if self._staleness:
+            self._ask_idle()  # they play while we learn
         self.state.counters[:, 0] += self.config.update_steps
         self.timer.lap("step")
         return Ended(*(np.concatenate(column) for column in zip(*ended, strict=True)))
 
-    def _late(self, taken: list[tuple[int, Fragment]]) -> bool:
-        """Whether somebody's fragment would be too old by the next update, and is not here yet."""
-        oldest = min((version for _, version in self._asked.values()), default=self._version)
-        return self._version - oldest >= max(self._staleness, 1) and len(taken) + len(self._ready) < len(self._clocks)
+    def _somebody_is_late(self) -> bool:
+        """Whether a fragment that is not here yet would be too old in the next update."""
+        limit = max(self._staleness, 1)
+        return any(self._version - version >= limit for _, version in self._asked.values())
+
+    def _ask_idle(self) -> None:
+        """Asks idle actors for fragments, as many as can be learnt from before they are too old."""
+        actors = len(self._clocks)
+        idle = sorted(set(range(actors)) - {actor for actor, _ in self._asked.values()})
+        room = actors * max(self._staleness, 1) - len(self._asked) - len(self._ready)
+        for actor in idle[: max(room, 0)]:
+            self._ask(actor)
 
     def _put(self) -> None:
         """Puts the newest policy into the object store, once."""
@@ -140,12 +150,14 @@ class FragmentLearner(TorchLearner):
         self._asked[self._crew.actors[actor].apply.remote(play, self._policy, task)] = actor, self._version
 
     def _receive(self) -> None:
-        """Waits for one fragment; its actor goes on at once unless experience may not be old at all."""
-        (ready,), _ = self._ray.wait(list(self._asked), num_returns=1)
-        actor, _ = self._asked.pop(ready)
+        """Waits for one fragment; its actor goes on at once if what it plays can be learnt from in time."""
+        patience = self._crew.timeout * self.config.update_steps
+        ready, _ = self._ray.wait(list(self._asked), num_returns=1, timeout=patience)
+        first = ready[0] if ready else next(iter(self._asked))
+        actor, _ = self._asked.pop(first)
         rows = self._crew.groups[actor]
         try:
-            fragment: Fragment = self._ray.get(ready)
+            fragment: Fragment = self._ray.get(first, timeout=0 if not ready else None)
         except self._ray.exceptions.RayError as error:
             self._crew.replace(actor, error)
             self._clocks[actor] += self.config.update_steps  # no draw is used twice
@@ -157,7 +169,7 @@ class FragmentLearner(TorchLearner):
         self._slab.episodes[rows] = fragment.episodes
         self._ready.append((actor, fragment))
         if self._staleness:
-            self._ask(actor)
+            self._ask_idle()
 
     def _book(self, place: int, actor: int, f: Fragment) -> Ended:
         """Writes a fragment into its place in the rollout."""
@@ -194,6 +206,15 @@ class FragmentLearner(TorchLearner):
         found, _ = self.head.evaluate(logits, old.mask.flatten(1, 2), old.action.flatten(1, 2))
         return found.view(old.log_prob.shape)
 
+    def memory(self) -> dict[str, Tensor]:
+        """How far actors are: no draw is used twice."""
+        return {_CLOCKS: torch.from_numpy(self._clocks.copy())}
+
+    def load_memory(self, saved: Mapping[str, Tensor]) -> None:
+        """Goes on behind what any actor has played; there may be another number of them now."""
+        if _CLOCKS in saved:
+            self._clocks[:] = int(saved[_CLOCKS].max())
+
     def update(self, progress: float | NDArray) -> dict[str, NDArray]:
         """Learns; also says how old the oldest experience was."""
-        return super().update(progress) | {"staleness": np.array([float(self.stale)])}
+        return super().update(progress) | {"staleness": np.array([float(self._oldest)])}

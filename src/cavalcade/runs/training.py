@@ -131,6 +131,8 @@ class Training:
         """Compiles what the learner of an environment needs, by trying it out."""
         if trial.continues:
             compiled_learner(trial, config.ppo, config.seeds)
+        elif isinstance(config, GymTrainConfig) and config.host.backend == "ray":
+            return  # actors and their learner are plain torch
         elif not why_not(trial, config.ppo, distinct=False):  # hosted games are no place to try things out
             compiled_learner(StandIn(**StandIn.looks_of(trial)), config.ppo, config.seeds[:1])
 

@@ -134,9 +134,10 @@ class Search:
         except WorkerError as error:
             self.checkpoint()
             raise WorkerError(f"{error}\ngo on with: cavalcade search --resume {self.run}") from None
-        self.updates += 1
-        self.steps += made * self.config.steps_per_update
-        self._metrics.write([metrics_row(self.updates, self.steps, self.trainings.slots, self.seconds)])
+        if made:
+            self.updates += 1
+            self.steps += made * self.config.steps_per_update
+            self._metrics.write([metrics_row(self.updates, self.steps, self.trainings.slots, self.seconds)])
         for done in self.trainings.finished():
             result = self._finish(done)
             self.book(result)

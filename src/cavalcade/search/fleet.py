@@ -13,7 +13,7 @@ from typing import Any
 from torch import Tensor
 
 from cavalcade.config import SearchConfig
-from cavalcade.errors import WorkerError
+from cavalcade.errors import ConfigError, WorkerError
 from cavalcade.fleet import connected, total
 from cavalcade.plain import as_dict, from_dict
 from cavalcade.ppo.threads import use_threads
@@ -23,6 +23,7 @@ from cavalcade.search.pool import Pool, Slot
 from cavalcade.search.scoring import Scorer
 from cavalcade.search.trainings import Done, Saved, done
 
+_LOOK = 10.0  # seconds between looks at a cluster on which nothing happens
 _START, _STATE = "start", "state"  # begin the names of what a checkpoint holds of slices
 
 
@@ -92,6 +93,10 @@ class Fleet:
             f"on Ray: {nodes} nodes, {cpus} CPUs, {gpus} GPUs; a task takes {r.task_cpus} and {r.task_gpus:g}"
         ]
         self.network: dict[str, Any] = {}
+        if not self._fits():
+            self._stack.close()
+            needs = f"task_cpus is {r.task_cpus} and task_gpus {r.task_gpus:g}"
+            raise ConfigError(f"{needs}; no node of the cluster has as many")
         if saved:
             self._load(saved)
 
@@ -116,11 +121,15 @@ class Fleet:
         s.slots, s.starts = [*s.slots, Slot(member)], [*s.starts, stored]
 
     def update(self) -> int:
-        """Gives out what is waiting, then takes the first task that is done, whichever it is."""
+        """Gives out what is waiting, then takes the first task that is done, whichever it is; 0 if none is for long."""
         for s in self._waiting:
             self._submit(s)
         self._waiting.clear()
-        (ready,), _ = self._ray.wait(list(self._running), num_returns=1)
+        found, _ = self._ray.wait(list(self._running), num_returns=1, timeout=_LOOK)
+        if not found:
+            self._look()
+            return 0
+        (ready,) = found
         s = self._running.pop(ready)
         lost = self._ray.exceptions
         try:
@@ -139,6 +148,18 @@ class Fleet:
         if step.slots:
             self._submit(Slice(step.slots, [None] * len(step.slots), step.state))
         return step.updates
+
+    def _look(self) -> None:
+        """Says so, once, if tasks wait because no living node is large enough."""
+        note = "no living node has the CPUs or GPUs that a task takes; waiting for one"
+        if note not in self.notes and not self._fits():
+            self.notes.append(note)
+
+    def _fits(self) -> bool:
+        """Whether some living node can run a task."""
+        r = self._config.ray
+        nodes = (node["Resources"] for node in self._ray.nodes() if node["Alive"])
+        return any(n.get("CPU", 0) >= r.task_cpus and n.get("GPU", 0) >= r.task_gpus for n in nodes)
 
     def finished(self) -> list[Done]:
         """Those that are done since the last time."""

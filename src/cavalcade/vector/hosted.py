@@ -193,8 +193,14 @@ def make_crew(source: Source, num_envs: int, config: HostConfig) -> Crew:
     if config.backend == "ray":
         from cavalcade.vector.ray_crew import RayCrew
 
-        actors, restarts = config.workers, config.max_restarts
-        return RayCrew(source, num_envs, address=config.ray_address, actors=actors, max_restarts=restarts)
+        return RayCrew(
+            source,
+            num_envs,
+            address=config.ray_address,
+            actors=config.workers,
+            max_restarts=config.max_restarts,
+            timeout=config.worker_timeout,
+        )
     factor = config.async_factor if config.backend == "async" else 1
     return WorkerCrew(
         source,

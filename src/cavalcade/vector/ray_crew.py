@@ -58,7 +58,9 @@ class RayCrew(Crew):
     Its episodes end as truncations at the last observations that were delivered; `broken` says which.
     """
 
-    def __init__(self, source: Source, num_envs: int, *, address: str, actors: int, max_restarts: int):
+    def __init__(
+        self, source: Source, num_envs: int, *, address: str, actors: int, max_restarts: int, timeout: float = 60.0
+    ):
         self._stack = ExitStack()
         self.ray = ray = self._stack.enter_context(connected(address))
         count = actors or max(1, min(total(ray, "CPU") - _LEARNER, num_envs // source.agents))
@@ -68,7 +70,7 @@ class RayCrew(Crew):
         if (free := total(ray, "CPU")) < count:
             self._stack.close()
             raise ConfigError(f"{count} actors need a CPU each and Ray has {free}; give --workers")
-        self._source, self._max_restarts = source, max_restarts
+        self._source, self._max_restarts, self.timeout = source, max_restarts, timeout
         each = num_envs // count
         self.groups = tuple(slice(i * each, (i + 1) * each) for i in range(count))
         places, size = layout(num_envs, source.shapes, 1, 1)
@@ -89,11 +91,12 @@ class RayCrew(Crew):
         self._asked[ref] = group, command
 
     def take(self) -> int:
-        """Waits for whoever is done first."""
-        (ready,), _ = self.ray.wait(list(self._asked), num_returns=1)
-        group, command = self._asked.pop(ready)
+        """Waits for whoever is done first; if nobody is for too long, whoever was asked first is replaced."""
+        ready, _ = self.ray.wait(list(self._asked), num_returns=1, timeout=self.timeout)
+        first = ready[0] if ready else next(iter(self._asked))
+        group, command = self._asked.pop(first)
         try:
-            found = self.ray.get(ready)
+            found = self.ray.get(first, timeout=0 if not ready else None)
         except self.ray.exceptions.RayError as error:
             found = self.replace(group, error)
             if command != RESET:
@@ -114,7 +117,7 @@ class RayCrew(Crew):
         told = {name: getattr(self.slab, name)[rows].copy() for name in _IDENTITY}
         told["wanted"][:] = True
         try:
-            return self.ray.get(self.actors[group].reset.remote(told))
+            return self.ray.get(self.actors[group].reset.remote(told), timeout=self.timeout)
         except self.ray.exceptions.RayError as again:
             return self.replace(group, again)
 

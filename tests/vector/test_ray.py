@@ -1,0 +1,168 @@
+"""Environments in Ray actors: the same games as elsewhere; whole rollouts, never too old; nodes may be lost."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from cavalcade.config import GymTrainConfig, HostConfig, PPOConfig
+from cavalcade.errors import ConfigError, WorkerError
+from cavalcade.fleet import connected, import_ray
+from cavalcade.ppo.fragments import FragmentLearner
+from cavalcade.ppo.torch_learner import TorchLearner
+from cavalcade.runs.directory import RunDirectory
+from cavalcade.runs.training import Training
+from cavalcade.vector.hosted import BROKEN, Hosted
+from tests.vector.test_hosted import game
+
+PPO = PPOConfig(
+    num_envs=8, update_steps=10, minibatches=2, hidden=(16,), learning_rate=0.01, normalise_observations=True
+)
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """A head for the learner and two nodes for actors, on loopback."""
+    import_ray()
+    from ray.cluster_utils import Cluster
+
+    found = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+    found.nodes = [found.add_node(num_cpus=2), found.add_node(num_cpus=2)]
+    with connected(found.address):
+        yield found
+    found.shutdown()
+
+
+def hosted(source=None, n=8, actors=4, **options):
+    env = Hosted(source or game("Counting"), n, HostConfig(backend="ray", workers=actors, **options))
+    env.reset()
+    return env
+
+
+def fragments(staleness, vtrace=True, source=None, actors=4):
+    env = hosted(source, actors=actors)
+    return FragmentLearner(env, PPO, [3], staleness=staleness, vtrace=vtrace)
+
+
+def test_the_same_games_as_in_this_process(cluster):
+    there, here = hosted(), Hosted(game("Counting"), 8, HostConfig(backend="serial"))
+    here.reset()
+    rng = np.random.default_rng(0)
+    for _ in range(30):
+        actions = rng.integers(0, 3, 8)
+        for mine, theirs in zip(there.step(actions), here.step(actions), strict=True):
+            np.testing.assert_array_equal(mine, theirs)
+    for name, array in there.save_state().items():
+        np.testing.assert_array_equal(array, here.save_state()[name])
+    there.close()
+
+
+@pytest.mark.parametrize("trouble", ["kill", "raise"])
+def test_an_actor_that_fails_is_replaced(cluster, tmp_path, trouble):
+    env = hosted(game("Counting", trouble=trouble, at=3, flag=str(tmp_path / "flag")))
+    broken = 0
+    for _ in range(8):
+        before = env.buffers.observation.copy()
+        b = env.step(np.ones(8, np.int64))
+        lost = env.labels == env.label_names.index(BROKEN)
+        broken += int(lost.sum())
+        np.testing.assert_array_equal(b.final_observation[lost], before[lost])
+        assert b.truncated[lost].all()
+        assert (b.observation[lost, 0] == 0).all()  # new episodes have begun
+    assert broken == 2
+    assert env.restarts == 1
+    env.close()
+
+
+def test_actors_that_keep_failing_end_the_run(cluster, tmp_path):
+    env = hosted(game("Counting", trouble="kill", at=2, flag=str(tmp_path / "no folder" / "flag")), max_restarts=2)
+    env.step(np.ones(8, np.int64))
+    with pytest.raises(WorkerError, match="had to be replaced 3 times"):  # all of them fail, none can leave a flag
+        env.step(np.ones(8, np.int64))
+    env.close()
+
+
+def test_without_staleness_it_is_the_learner_of_this_process(cluster):
+    far = fragments(staleness=0)
+    env = Hosted(game("Counting"), 8, HostConfig(backend="serial"))
+    env.reset()
+    near = TorchLearner(env, PPO, [3])
+    for update in range(3):
+        ours, theirs = far.collect(), near.collect()
+        assert sorted(zip(ours.environment, ours.total, ours.length, strict=True)) == sorted(
+            zip(theirs.environment, theirs.total, theirs.length, strict=True)
+        )
+        a, b = far.update(update / 3), near.update(update / 3)
+        assert a["staleness"] == 0
+        np.testing.assert_allclose(a["policy_loss"], b["policy_loss"], rtol=1e-3, atol=1e-5)
+        torch.testing.assert_close(far.state.weights, near.state.weights, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(far.state.return_square, near.state.return_square, rtol=1e-6, atol=1e-9)
+    far.env.close()
+
+
+@pytest.mark.parametrize("staleness", [1, 3])
+def test_experience_is_never_too_old_and_comes_in_order(cluster, staleness):
+    learner = fragments(staleness)
+    oldest, last = 0, {}
+    for update in range(12):
+        learner.collect()
+        oldest = max(oldest, int(learner.update(update / 12)["staleness"][0]))
+        for row in range(8):  # (step, episode, seed, …) of every observation
+            x = learner.rollout.observation[0, :, row].numpy()
+            when = x[:, 1] * 100 + x[:, 0]
+            assert (np.diff(when) > 0).all()
+            assert when[0] > last.get(x[0, 2], -1)  # no fragment is missing its past, none comes twice
+            last[x[0, 2]] = when[-1]
+    assert 1 <= oldest <= staleness
+    learner.env.close()
+
+
+def test_learning_with_and_without_correction(cluster):
+    for vtrace in (True, False):
+        learner = fragments(2, vtrace)
+        returns = []
+        for update in range(60):
+            returns.append(learner.collect().total.mean())
+            learner.update(update / 60)
+        assert np.mean(returns[-5:]) > np.mean(returns[:5]) + 1, vtrace  # action 2 pays best
+        learner.env.close()
+
+
+def test_a_training_goes_on_when_a_node_is_lost(cluster, tmp_path):
+    config = GymTrainConfig(
+        target="gym:CartPole-v1", ppo=replace(PPO, update_steps=64), steps=8 * 64 * 60,
+        host=HostConfig(backend="ray", workers=2), checkpoint_every=10,
+    )  # fmt: skip
+    run = RunDirectory(tmp_path / "a", GymTrainConfig)
+    with run.locked():
+        training = Training(run, config, threads=1, quiet=True)
+        learner, collect = training.learner, training.learner.collect
+
+        def disturbed():
+            if learner.state.updates == 15 and cluster.nodes:
+                for node in cluster.nodes:
+                    cluster.remove_node(node, allow_graceful=False)
+                cluster.nodes = []
+                cluster.add_node(num_cpus=4)
+            return collect()
+
+        learner.collect = disturbed
+        outcome = training.train()
+        assert training.env.restarts >= 2
+    assert outcome.finished
+    rows = [json.loads(row) for row in (tmp_path / "a" / "metrics.jsonl").read_text().splitlines()]
+    assert [row["steps"] for row in rows] == [8 * 64 * (i + 1) for i in range(60)]
+    resumed = RunDirectory(tmp_path / "a", GymTrainConfig)
+    with resumed.locked():
+        again = Training(resumed, config, resume=True, quiet=True)
+        assert again.learner.state.updates == 60
+        assert again.learner.memory()["actor_clocks"].min() >= 64 * 60
+        again.env.close()
+
+
+def test_what_does_not_fit_is_refused(cluster):
+    for options, words in (({"actors": 3}, "do not divide into 3 actors"), ({"actors": 8}, "need a CPU each")):
+        with pytest.raises(ConfigError, match=words):
+            hosted(**options)
