@@ -14,6 +14,7 @@ BENCHES = {
     "gpu": "steps per second of the CAGE-2 simulator on a GPU",
     "gp": "how well searchers find the best order",
     "speedup": "each optimisation of the workflow-search documents, measured",
+    "distributed": "what Ray and torchrun cost beside one process, and what more machines would give",
     "train": "speed and results of training, beside other trainers",
 }
 
@@ -23,7 +24,7 @@ def run(args: list[str]) -> int:
     what, *rest = args or ["--help"]
     if what in ("-h", "--help"):
         print("usage: cavalcade bench WHAT [options]\n\nMeasures the speed of Cavalcade on this machine.\n")
-        print("\n".join(f"  {name:<10} {line}" for name, line in BENCHES.items()))
+        print("\n".join(f"  {name:<11} {line}" for name, line in BENCHES.items()))
         return 0
     if what not in BENCHES:
         fail(f"cavalcade bench: unknown measurement {what!r}; it must be one of {', '.join(BENCHES)}")
