@@ -33,5 +33,5 @@ class EachOnce:
 
     def minibatches(self, update: int, epoch: int, size: int) -> list[tuple[Tensor, Tensor | None]]:
         """A random order, cut."""
-        shuffle(self._keys, update, epoch, self._order)
+        shuffle(self._keys, np.array([update]), epoch, self._order)
         return [(part, None) for part in torch.from_numpy(self._order[0].copy()).split(size)]
