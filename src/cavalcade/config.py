@@ -121,8 +121,8 @@ class HostConfig:
     loopback only."""
     staleness: int = 2
     """With backend ray: updates that experience may be old when it is learnt from; 0 waits for all actors each time."""
-    vtrace: bool = True
-    """With backend ray: correct for old experience."""
+    correction: bool = True
+    """With backend ray: correct for old experience, by V-trace."""
     async_factor: int = 2
     """With backend async: groups of environments."""
     spin: float = 200.0

@@ -16,6 +16,10 @@ from cavalcade.errors import ConfigError
 from cavalcade.ppo.ranks import Ranks
 
 CAGE2 = "cage2 --num-envs 12 --update-steps 50 --minibatches 4 --hidden 16 --device cpu --threads 1"
+METTAGRID = (
+    "mettagrid --env-options agents=4 --num-envs 4 --batch-size 256 --minibatch-size 64 --bptt-horizon 8 --width 16 "
+    "--backend serial --device cpu --threads 1"
+)
 GYM = "gym:CartPole-v1 --num-envs 12 --update-steps 16 --minibatches 3 --hidden 16 --backend serial --threads 1"
 
 
@@ -72,8 +76,10 @@ def assert_same(one, other):
         f"{CAGE2} --episodes 24 --horizon 100",
         f"{CAGE2} --episodes 24 --learner torch --normalise-observations",
         f"{GYM} --steps 768 --normalise-observations",
+        f"{METTAGRID} --steps 768",
+        f"{METTAGRID} --steps 768 --vtrace --core gru",
     ],
-    ids=["fused", "torch", "hosted"],
+    ids=["fused", "torch", "hosted", "memory", "vtrace"],
 )
 def test_two_ranks_learn_as_one_process_does(args, tmp_path):
     alone([*args.split(), "--quiet", "--run", tmp_path / "one"])

@@ -8,6 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, from_numpy
 
 from cavalcade.envs.contract import Environment, EnvSpec, SavedState
+from cavalcade.ppo.bptt.learner import BpttLearner
 from cavalcade.ppo.learner import Learner
 from cavalcade.ppo.ranks import TorchRanks
 from cavalcade.ppo.rollout import Ended
@@ -62,12 +63,16 @@ class WholeEnvironment:
 class ParallelLearner:
     """One rank's learner in the place of one that has all the environments."""
 
-    def __init__(self, learner: Learner, ranks: TorchRanks):
+    def __init__(self, learner: Learner | BpttLearner, ranks: TorchRanks):
         self._learner, self._ranks = learner, ranks
         self.name, self.timer, self.hyper, self.policies = learner.name, learner.timer, learner.hyper, learner.policies
         self.env: Any = WholeEnvironment(learner.env, ranks)
         self._recorder: Recorder | None = None
         self._snapshot: Snapshot | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        """What only some learners have, e.g. notes."""
+        return getattr(self._learner, name)
 
     @property
     def state(self) -> Counted:
@@ -85,7 +90,7 @@ class ParallelLearner:
         """Plays; the episodes of all ranks."""
         ended = self._learner.collect()
         rows = np.column_stack([*(np.asarray(x, np.float64) for x in ended[:5]), ended.figures])
-        rows[:, 1] += self._ranks.rank * self._learner.config.num_envs
+        rows[:, 1] += self._ranks.rank * self._learner.env.spec.num_envs
         found = self._ranks.gather_rows(rows)
         policy, environment, label, length = (found[:, i].astype(np.int64) for i in (0, 1, 2, 4))
         return Ended(policy, environment, label, found[:, 3], length, found[:, 5:])

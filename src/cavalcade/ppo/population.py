@@ -42,6 +42,9 @@ class SavedTensors:
     """A dataclass of tensors that a checkpoint holds, among them counters and the episodes in progress."""
 
     return_sum: Tensor
+    return_count: Tensor
+    return_mean: Tensor
+    return_square: Tensor
     episode_return: Tensor
     episode_length: Tensor
     counters: Tensor  # (P, 2) int64: steps of each environment, updates

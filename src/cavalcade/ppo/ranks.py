@@ -6,7 +6,7 @@ around. `torchrun` starts the ranks; gloo carries the sums between CPUs.
 """
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -15,6 +15,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
+from torch import Tensor
 
 from cavalcade.errors import ConfigError, WorkerError
 from cavalcade.ppo.shuffle import shuffle
@@ -39,6 +40,9 @@ class Ranks:
 
     def sum_(self, *arrays: NDArray) -> None:
         """Sums over all ranks, in place, as one message in the first one's type."""
+
+    def sum_tensors_(self, tensors: Sequence[Tensor]) -> None:
+        """The same for tensors of one type on one device, a GPU for instance."""
 
     def barrier(self) -> None:
         """Waits for all."""
@@ -113,6 +117,14 @@ class TorchRanks(Ranks):
         for array, part in zip(arrays, parts, strict=True):
             array[...] = part.reshape(array.shape)
 
+    def sum_tensors_(self, tensors: Sequence[Tensor]) -> None:
+        """The same for tensors of one type on one device: between GPUs by NCCL if each rank has its own."""
+        flat = torch.cat([tensor.detach().reshape(-1) for tensor in tensors])
+        there = flat if flat.device.type == "cpu" or _own_gpu(self) else flat.cpu()
+        _patiently(lambda: dist.all_reduce(there))
+        for tensor, part in zip(tensors, there.to(flat.device).split([t.numel() for t in tensors]), strict=True):
+            tensor.detach().copy_(part.view_as(tensor))
+
     def gather(self, *arrays: NDArray) -> list[list[NDArray]]:
         """For each array those of every rank, of the same shape everywhere; as one message."""
         pieces = [np.ascontiguousarray(array).reshape(-1).view(np.uint8) for array in arrays]
@@ -157,9 +169,18 @@ def ranks_from(environment: Mapping[str, str] = os.environ) -> Ranks:
         return ALONE
     if environment.get("MASTER_ADDR") in _LOOPBACK:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    _patiently(lambda: dist.init_process_group("gloo", timeout=_PATIENCE))
-    found = {name: int(environment[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")}
-    return TorchRanks(*found.values())
+    found = TorchRanks(*(int(environment[x]) for x in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")))
+    backend = "gloo"
+    if _own_gpu(found):
+        torch.cuda.set_device(found.local_rank)
+        backend = "cpu:gloo,cuda:nccl"
+    _patiently(lambda: dist.init_process_group(backend, timeout=_PATIENCE))
+    return found
+
+
+def _own_gpu(ranks: Ranks) -> bool:
+    """Whether there is a GPU for each rank of this machine."""
+    return torch.cuda.is_available() and torch.cuda.device_count() >= ranks.local_size
 
 
 def _patiently(work: Callable[[], Any]) -> None:

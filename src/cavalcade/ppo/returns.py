@@ -4,11 +4,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavalcade.ppo.fused.gae import discounted_moments
-from cavalcade.ppo.population import LearnerState, merge_moments
+from cavalcade.ppo.population import SavedTensors, merge_moments
 from cavalcade.ppo.ranks import Ranks
 
 
-def discounted_returns(ranks: Ranks, reward: NDArray, ended: NDArray, gamma: NDArray, state: LearnerState) -> None:
+def discounted_returns(ranks: Ranks, reward: NDArray, ended: NDArray, gamma: NDArray, state: SavedTensors) -> None:
     """Adds a rollout (P, T, N) to the moments in a learner's state."""
     moments = (state.return_count, state.return_mean, state.return_square)
     running = state.return_sum.numpy()

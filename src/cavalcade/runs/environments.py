@@ -19,7 +19,7 @@ def environment_for(config: AnyTrainConfig, threads: int, first_index: int = 0) 
     if isinstance(config, GymTrainConfig):
         return hosted_for(config, config.ppo.num_envs, config.seed, first_index)
     if isinstance(config, MettagridTrainConfig):
-        return arenas(config)
+        return arenas(config, first_index)
     if isinstance(config, CyborgTrainConfig):
         return cyborg_for(config)
     task = config.task

@@ -28,6 +28,7 @@ from cavalcade.ppo.extras.kickstart import Kickstart
 from cavalcade.ppo.extras.priority import Prioritised
 from cavalcade.ppo.extras.statistics import Statistics
 from cavalcade.ppo.population import load_into
+from cavalcade.ppo.ranks import ALONE, Ranks
 from cavalcade.runs.checkpoint import Checkpoint, load_checkpoint
 from cavalcade.runs.directory import checkpoint_in
 from cavalcade.vector.hosted import HELDOUT_SEEDS, Hosted, cores
@@ -46,13 +47,13 @@ def layout_of(task: MettagridTask) -> TokenLayout:
     return token_layout(game_of(task), task.max_tokens)
 
 
-def arenas(config: MettagridTrainConfig) -> Hosted:
-    """The arenas of a training."""
+def arenas(config: MettagridTrainConfig, first_index: int = 0) -> Hosted:
+    """The arenas of a training, of which the first has an index."""
     source = mettagrid_source(config.arena.task, config.arena.options, stats=config.arena.stats)
     agents = config.ppo.num_envs * source.agents
     config.ppo.steps(agents)
     check_fits(config, source.agents)
-    return Hosted(source, agents, config.host, seed=config.seed)
+    return Hosted(source, agents, config.host, seed=config.seed, first_index=first_index * source.agents)
 
 
 def check_fits(config: MettagridTrainConfig, agents: int) -> None:
@@ -86,10 +87,10 @@ def check_fits(config: MettagridTrainConfig, agents: int) -> None:
         )
 
 
-def learner_for(env: Environment, config: MettagridTrainConfig) -> BpttLearner:
+def learner_for(env: Environment, config: MettagridTrainConfig, ranks: Ranks = ALONE) -> BpttLearner:
     """The learner of a run, with the extras that were asked for."""
     x, c, device = config.extras, config.ppo, device_named(config.machine.device)
-    learner = BpttLearner(env, layout_of(config.arena), config, device)
+    learner = BpttLearner(env, layout_of(config.arena), config, device, ranks)
     if x.priority_alpha:
         segments = learner.experience.segments
         learner.sampler = Prioritised(config.seed, segments, x.priority_alpha, x.priority_beta)

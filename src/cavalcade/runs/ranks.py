@@ -1,6 +1,7 @@
 """Runs over several ranks: what each must know of a checkpoint that only the first may be able to read."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,24 +10,47 @@ import torch
 from safetensors.torch import load, save
 
 from cavalcade.config import AnyTrainConfig, CyborgTrainConfig, GymTrainConfig, TrainConfig, training_kind
+from cavalcade.config_mettagrid import MettagridTrainConfig
 from cavalcade.errors import ConfigError
 from cavalcade.plain import as_dict, from_dict
 from cavalcade.ppo.ranks import Ranks, TorchRanks
 from cavalcade.runs.checkpoint import Checkpoint
 from cavalcade.runs.directory import RunDirectory, open_run
+from cavalcade.vector.hosted import cores
 
 _PARTS = ("policy", "learner", "environment")
 
 
 def check_parallel(config: AnyTrainConfig) -> None:
     """Refuses what ranks cannot share."""
-    if not isinstance(config, TrainConfig | GymTrainConfig) or isinstance(config, CyborgTrainConfig):
-        raise ConfigError(f"target is {config.target} on several ranks; cage2 and gym: can be shared by ranks")
+    if isinstance(config, CyborgTrainConfig):
+        raise ConfigError("target is cyborg on several ranks; cage2, mettagrid and gym: can be shared by ranks")
+    if isinstance(config, GymTrainConfig) and config.host.backend == "ray":
+        raise ConfigError("backend is ray on several ranks; ranks host their environments themselves, take async")
+    if isinstance(config, MettagridTrainConfig) and (config.extras.priority_alpha or config.extras.contrastive_coef):
+        raise ConfigError("priority_alpha or contrastive_coef on several ranks; both compare what is on one, take 0")
     if isinstance(config, TrainConfig):
         if config.device == "cuda":
             raise ConfigError("device is cuda on several ranks; ranks learn on CPUs, leave out --device")
         if config.policies > 1:
             raise ConfigError(f"policies is {config.policies} on several ranks; ranks share one policy's environments")
+
+
+def share_of(config: AnyTrainConfig, ranks: Ranks) -> Any:
+    """A rank's part of a training."""
+    n = config.ppo.num_envs
+    here = ranks.share(n, "num_envs")
+    if isinstance(config, TrainConfig):
+        return replace(config, ppo=replace(config.ppo, num_envs=here.stop - here.start))
+    host = config.host
+    if host.backend != "serial" and not host.workers:
+        factor = host.async_factor if host.backend == "async" else 1
+        most = max(1, min(cores() // ranks.local_size, (here.stop - here.start) // factor))
+        host = replace(host, workers=most)
+    sizes = ("num_envs",) if isinstance(config, GymTrainConfig) else ("num_envs", "batch_size", "minibatch_size")
+    parts = {name: ranks.share(getattr(config.ppo, name), name) for name in sizes}
+    ppo: Any = replace(config.ppo, **{name: part.stop - part.start for name, part in parts.items()})
+    return replace(config, ppo=ppo, host=host)
 
 
 def run_everywhere(path: Path, ranks: Ranks) -> tuple[RunDirectory[Any], AnyTrainConfig]:

@@ -4,7 +4,7 @@ import signal
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
@@ -17,7 +17,7 @@ from cavalcade.envs.contract import Environment
 from cavalcade.errors import WorkerError
 from cavalcade.jit import all_threads
 from cavalcade.plain import as_dict
-from cavalcade.ppo.fused.learner import why_not
+from cavalcade.ppo.fused.learner import FusedLearner, why_not
 from cavalcade.ppo.make import make_learner
 from cavalcade.ppo.parallel import ParallelLearner
 from cavalcade.ppo.precompile import StandIn, compiled_learner
@@ -33,7 +33,7 @@ from cavalcade.runs.display import make_display
 from cavalcade.runs.environments import environment_for
 from cavalcade.runs.intervals import MettagridRecorder
 from cavalcade.runs.mettagrid import learner_for
-from cavalcade.runs.ranks import check_parallel, checkpoint_everywhere
+from cavalcade.runs.ranks import check_parallel, checkpoint_everywhere, share_of
 from cavalcade.runs.recorder import TrainingRecorder
 from cavalcade.runs.writers import make_writer
 from cavalcade.vector.hosted import Hosted, cores
@@ -125,7 +125,7 @@ class Training:
         h = config.host
         actors = len(self.env.groups)
         self.notes = [f"on Ray: {actors} actors with {config.ppo.num_envs // actors} environments each"]
-        return FragmentLearner(self.env, config.ppo, config.seeds, staleness=h.staleness, vtrace=h.vtrace)
+        return FragmentLearner(self.env, config.ppo, config.seeds, staleness=h.staleness, vtrace=h.correction)
 
     def _compile(self, trial: Environment, config: TrainConfig | GymTrainConfig) -> None:
         """Compiles what the learner of an environment needs, by trying it out."""
@@ -139,21 +139,23 @@ class Training:
     def _prepare_rank(self, config: AnyTrainConfig, known: int, ranks: TorchRanks) -> int:
         """This rank's share of environment and learner; returns how many threads it uses."""
         check_parallel(config)
-        assert isinstance(config, TrainConfig | GymTrainConfig)
-        here = ranks.share(config.ppo.num_envs, "num_envs")
-        mine = replace(config, ppo=replace(config.ppo, num_envs=here.stop - here.start))
+        mine, first = share_of(config, ranks), ranks.share(config.ppo.num_envs, "num_envs").start
         threads = known or max(1, cores() // ranks.local_size)
         use_threads(threads)
         if ranks.local_rank:  # the first compiles for all
             ranks.barrier()
-        env = environment_for(mine, threads, here.start)
-        self._compile(env, mine)
+        env = environment_for(mine, threads, first)
+        if not isinstance(mine, MettagridTrainConfig):
+            self._compile(env, mine)
         if env.continues:  # it may have been tried out
-            env = environment_for(mine, threads, here.start)
+            env = environment_for(mine, threads, first)
         if not ranks.local_rank:
             ranks.barrier()
-        learner, notes = make_learner(env, mine.ppo, mine.seeds, ranks=ranks)
-        if isinstance(learner, TorchLearner):
+        if isinstance(mine, MettagridTrainConfig):
+            learner, notes = learner_for(env, mine, ranks), []
+        else:
+            learner, notes = make_learner(env, mine.ppo, mine.seeds, ranks=ranks)
+        if not isinstance(learner, FusedLearner):
             torch.set_num_threads(threads)
         self.learner = ParallelLearner(learner, ranks)
         self.env = self.learner.env

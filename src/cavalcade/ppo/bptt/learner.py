@@ -23,10 +23,12 @@ from cavalcade.ppo.bptt.sampling import EachOnce, Sampler
 from cavalcade.ppo.bptt.state import BpttState
 from cavalcade.ppo.collect import collect
 from cavalcade.ppo.extras.extra import Extra
-from cavalcade.ppo.fused.gae import discounted_moments, gae, normalise
+from cavalcade.ppo.fused.gae import gae, normalise
 from cavalcade.ppo.keys import environment_keys
 from cavalcade.ppo.loss import Coefficients, Minibatch, ppo_loss
 from cavalcade.ppo.population import Hyper, load_into
+from cavalcade.ppo.ranks import ALONE, Ranks
+from cavalcade.ppo.returns import discounted_returns
 from cavalcade.ppo.rollout import Ended, EpisodeLog
 from cavalcade.ppo.threads import few_threads
 from cavalcade.ppo.timer import Timer
@@ -40,9 +42,16 @@ class BpttLearner:
 
     name, policies = "bptt", 1
 
-    def __init__(self, env: Environment, layout: TokenLayout, config: MettagridTrainConfig, device: torch.device):
+    def __init__(
+        self,
+        env: Environment,
+        layout: TokenLayout,
+        config: MettagridTrainConfig,
+        device: torch.device,
+        ranks: Ranks = ALONE,
+    ):
         c, agents = config.ppo, env.spec.num_envs
-        self.env, self.config, self.layout, self.device = env, config, layout, device
+        self.env, self.config, self.layout, self.device, self.ranks = env, config, layout, device, ranks
         self.hyper = Hyper.of(c, 1)  # pyright: ignore[reportArgumentType] — the same names
         self.head = Choice(env.buffers.action_mask.shape[1])
         with torch.random.fork_rng(devices=[]):
@@ -56,11 +65,11 @@ class BpttLearner:
             self.policy.initial_state(1), device, offload=config.machine.offload,
         )  # fmt: skip
         self.optimizers = Optimizers(self.policy, c)
-        self.sampler: Sampler = EachOnce(config.seed, self.experience.segments)
+        self.sampler: Sampler = EachOnce(config.seed, agents, self.experience.segments // agents, ranks)
         self.extras: list[Extra] = []
         self.notes: list[str] = []  # what happened and was dealt with, to be told once
         self.timer, self.episodes = Timer(), EpisodeLog(len(env.figure_names))
-        self._keys = environment_keys([config.seed], agents)
+        self._keys = environment_keys([config.seed], agents, ranks.rank * agents)
         self._memory = self.policy.initial_state(agents)
         self._begins = np.zeros(agents, np.bool_)  # where the next observation is the first of an episode
         self._dropped = 0
@@ -183,9 +192,14 @@ class BpttLearner:
         read = torch.stack([torch.as_tensor(x, device=self.device).float().view(()) for x in found.values()]).cpu()
         told = {name: read[i : i + 1].double().numpy() for i, name in enumerate(found)}
         self.timer.lap("update")
-        told["reward"] = np.array([float(e.booked.reward.mean())])  # per agent-step
+        reward, dropped = (
+            np.array([float(e.booked.reward.mean())]),
+            np.array([self._dropped / (e.segments * e.horizon)]),
+        )
+        self.ranks.sum_(reward, dropped)
+        told["reward"] = reward / self.ranks.size  # per agent-step
         told["learning_rate"] = np.array([rate])
-        told["tokens_dropped"] = np.array([self._dropped / (e.segments * e.horizon)])
+        told["tokens_dropped"] = dropped / self.ranks.size
         return told
 
     def _advantages(self) -> None:
@@ -195,8 +209,7 @@ class BpttLearner:
         scale = np.ones(1, np.float32)
         b = e.booked
         if c.normalise_returns:
-            moments = (s.return_sum, s.return_count, s.return_mean, s.return_square)
-            discounted_moments(b.reward.numpy(), b.ended.numpy(), h.gamma, *(x.numpy() for x in moments))
+            discounted_returns(self.ranks, b.reward.numpy(), b.ended.numpy(), h.gamma, s)
             scale = (1 / torch.sqrt(s.return_square / s.return_count + 1e-8)).float().numpy()
         e.scale = float(scale[0])
         advantage, returns = torch.empty_like(value), torch.empty_like(value)
@@ -207,15 +220,17 @@ class BpttLearner:
             self._segments = tuple(e.by_segment(x) for x in (e.scale * b.reward, b.ended, b.bootstrap))
             self._after = torch.cat([value[0, e.horizon :: e.horizon], b.last_value]).flatten()  # (S·N,)
         if c.normalise_advantages:
-            normalise(advantage.view(1, -1).numpy())
+            (normalise if self.ranks.size == 1 else self.ranks.normalise)(advantage.view(1, -1).numpy())
         e.advantage.copy_(e.by_segment(advantage))
         e.returns.copy_(e.by_segment(returns))
 
     def _minibatch(self, index: Tensor, importance: Tensor | None, rate: float) -> dict[str, Tensor]:
         """One step of the optimiser; if memory runs out, once, in halves from then on."""
+        here = len(index)
+        index = index if here else torch.zeros(1, dtype=torch.int64)  # all are on other ranks: it counts for nothing
         metrics = self._gradient_or_none(index, importance)
         if metrics is None:  # what failed is forgotten by now, with all that it held
-            if self._pieces == 1 and len(index) > 1:
+            if self._pieces == 1 and len(index) > 1 and self.ranks.size == 1:  # ranks must stay in step
                 self._pieces = 2
                 size = self.config.ppo.minibatch_size
                 self.notes.append(f"out of memory: minibatches of {size:,} are computed in halves from now on")
@@ -225,6 +240,7 @@ class BpttLearner:
                     f"out of memory with half a minibatch of {self.config.ppo.minibatch_size:,}; lower "
                     "--minibatch-size, or --batch-size, or take --offload"
                 )
+        metrics = self._summed(metrics, here)
         if self._scaler is not None:
             self.optimizers.unscale(self._scaler)
         limit = self.config.ppo.grad_clip
@@ -238,6 +254,19 @@ class BpttLearner:
             return metrics | {"grad_norm": norm, "skipped": torch.full_like(norm, float(skipped))}
         self._step(rate)
         return metrics | {"grad_norm": norm}
+
+    def _summed(self, metrics: dict[str, Tensor], here: int) -> dict[str, Tensor]:
+        """Gradient and metrics of a minibatch, of which so many segments are here, over all ranks."""
+        if self.ranks.size == 1:
+            return metrics
+        c = self.config.ppo
+        share = here * c.bptt_horizon / (c.minibatch_size * self.ranks.size)
+        told = torch.stack([value.detach().float().view(()) for value in metrics.values()])
+        tensors = [told, *(p.grad for p in self.policy.parameters() if p.grad is not None)]
+        for tensor in tensors:
+            tensor.mul_(share)
+        self.ranks.sum_tensors_(tensors)
+        return dict(zip(metrics, told, strict=True))
 
     def _step(self, rate: float) -> None:
         """Takes the gradient that is there."""
@@ -308,8 +337,16 @@ class BpttLearner:
             reward, batch.value.unsqueeze(0), ended, bootstrap, after, gamma, decay, ratio.unsqueeze(0)
         )
         if self.config.ppo.normalise_advantages:
-            advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
+            advantage = self._normalised(advantage)
         return advantage[0], returns[0]
+
+    def _normalised(self, advantage: Tensor) -> Tensor:
+        """Advantages of a minibatch to mean 0 and deviation 1, over all ranks."""
+        if self.ranks.size == 1:
+            return (advantage - advantage.mean()) / (advantage.std() + 1e-8)
+        flat = advantage.reshape(1, -1).cpu().numpy()
+        self.ranks.normalise(flat)
+        return torch.from_numpy(flat).to(self.device).view_as(advantage)
 
     def _autocast(self) -> Any:
         kind = _TYPES[self.config.machine.precision]

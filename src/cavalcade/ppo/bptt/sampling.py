@@ -1,5 +1,6 @@
 """Which segments a minibatch takes: each once, in random order."""
 
+import itertools
 from typing import Protocol
 
 import numpy as np
@@ -7,7 +8,7 @@ import torch
 from torch import Tensor
 
 from cavalcade.ppo.keys import policy_keys
-from cavalcade.ppo.shuffle import shuffle
+from cavalcade.ppo.ranks import ALONE, Ranks
 
 
 class Sampler(Protocol):
@@ -25,13 +26,17 @@ class Sampler(Protocol):
 class EachOnce:
     """Every segment once per epoch; orders depend on the seed alone."""
 
-    def __init__(self, seed: int, segments: int):
-        self._keys, self._order = policy_keys([seed]), np.zeros((1, segments), np.int64)
+    def __init__(self, seed: int, agents: int, segments: int, ranks: Ranks = ALONE):
+        """segments: of each agent."""
+        self._keys, self._agents, self._segments, self._ranks = policy_keys([seed]), agents, segments, ranks
 
     def begin(self, advantage: Tensor, progress: float) -> None:
         """Advantages do not matter."""
 
     def minibatches(self, update: int, epoch: int, size: int) -> list[tuple[Tensor, Tensor | None]]:
-        """A random order, cut."""
-        shuffle(self._keys, np.array([update]), epoch, self._order)
-        return [(part, None) for part in torch.from_numpy(self._order[0].copy()).split(size)]
+        """A random order, cut; with several ranks, this one's part of each minibatch."""
+        count = self._agents * self._segments // size
+        (order,), bounds = self._ranks.minibatches(
+            self._keys, np.array([update]), epoch, self._segments, self._agents, count
+        )
+        return [(torch.from_numpy(order[start:stop]), None) for start, stop in itertools.pairwise(bounds)]
