@@ -220,6 +220,8 @@ class CyborgTrainConfig(TrainConfig):
 
 
 def _check_cyborg_host(host: HostConfig) -> None:
+    if host.backend == "ray":
+        raise ConfigError("backend is ray with target cyborg; the original is on this machine, take async")
     if host.infos:
         raise ConfigError(f"infos is {', '.join(host.infos)}; CybORG has none that say anything of an episode")
 
@@ -243,12 +245,18 @@ class GymTrainConfig:
     keep: int = 3
     """Checkpoints kept."""
 
-    free_to_change: ClassVar[tuple[str, ...]] = ("checkpoint_every", "keep", "host")
+    free_to_change: ClassVar[tuple[str, ...]] = ("checkpoint_every", "keep", "host.ray_address", "host.workers")
 
     def __post_init__(self):
         for name, least in (("steps", 1), ("checkpoint_every", 0), ("keep", 1)):
             at_least(name, getattr(self, name), least)
         seed_from("seed", self.seed)
+        if self.host.ray_address and self.host.backend != "ray":
+            raise ConfigError(
+                f"ray_address is {self.host.ray_address} with backend {self.host.backend}; take --backend ray"
+            )
+        if self.host.backend == "ray" and (self.ppo.replay or self.ppo.learner == "fused"):
+            raise ConfigError("backend is ray with replay or learner fused; it learns with plain torch, leave them out")
         if not self.target.startswith(GYM) or self.target == GYM:
             raise ConfigError(f"target is {self.target!r}; it must be gym: and the name of an environment")
         if wrong := [text for text in self.env_options if not text.partition("=")[0] or "=" not in text]:
@@ -342,8 +350,11 @@ class RayConfig:
     def __post_init__(self):
         for name, least in (("task_cpus", 1), ("task_orders", 1), ("task_updates", 1), ("max_losses", 0)):
             at_least(name, getattr(self, name), least)
-        if not 0 <= self.task_gpus <= 64:
-            raise ConfigError(f"task_gpus is {self.task_gpus}; it must be from 0 to 64")
+        gpus = self.task_gpus
+        if not (gpus == 0 or 0.01 <= gpus <= 1 or (gpus <= 64 and gpus == int(gpus))):
+            raise ConfigError(
+                f"task_gpus is {gpus}; it must be 0, a share of one from 0.01 on, or a whole number up to 64"
+            )
 
 
 @dataclass(frozen=True)
@@ -415,7 +426,14 @@ class SearchConfig:
     keep: int = 2
     """Checkpoints kept."""
 
-    free_to_change: ClassVar[tuple[str, ...]] = ("checkpoint_every", "keep", "device", "precision", "ray", "host")
+    free_to_change: ClassVar[tuple[str, ...]] = (
+        "checkpoint_every",
+        "keep",
+        "device",
+        "precision",
+        "ray",
+        "host.ray_address",
+    )
 
     def __post_init__(self):
         self.share  # noqa: B018 — refuses what is no share
@@ -477,6 +495,8 @@ class SearchConfig:
     def _check_ray(self) -> None:
         if self.target == "cyborg":
             raise ConfigError("engine is ray with target cyborg; the original is on this machine, take --engine local")
+        if self.ray.task_gpus and self.target != "cage2":
+            raise ConfigError(f"task_gpus is {self.ray.task_gpus:g} with target {self.target}; only cage2 runs on GPUs")
         if (self.device == "cuda") != bool(self.ray.task_gpus) and self.device != "auto":
             raise ConfigError(
                 f"device is {self.device} and task_gpus {self.ray.task_gpus:g}; tasks of Ray use GPUs if --task-gpus "

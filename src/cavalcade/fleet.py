@@ -9,45 +9,67 @@ from cavalcade.errors import ConfigError
 
 _QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
 # Without this, every service of Ray listens on all interfaces; with it, on loopback. Ray reads it when it is imported.
-_LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+_LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+_ON_LOOPBACK = ("", "127.0.0.1", "localhost")
+_users: dict[str, int] = {}  # of the connection, by address
 
 
 def import_ray(address: str = "") -> Any:
     """The module, imported so that what it starts without an address stays on this machine."""
-    for name, value in (_QUIET if address else _QUIET | _LOOPBACK).items():
+    here = address.rpartition(":")[0] in _ON_LOOPBACK and address != "auto"
+    for name, value in _QUIET.items():
         os.environ.setdefault(name, value)
+    if here:
+        os.environ.setdefault(_LOOPBACK, "0")  # for the processes that Ray starts …
     try:
         import ray
+        from ray._private import ray_constants
     except ImportError:
         raise ConfigError("Ray is not installed: pip install 'cavalcade[ray]'") from None
+    if here:
+        ray_constants.ENABLE_RAY_CLUSTER = False  # … and here, if it was imported before
     return ray
 
 
 @contextmanager
-def connected(address: str, cpus: int = 0) -> Iterator[Any]:
-    """Ray, connected for the time of the block; a connection that is there already is used and left as it is.
+def connected(address: str) -> Iterator[Any]:
+    """Ray, connected until the last of those who use the connection leaves.
 
-    Without an address, a Ray of this machine is started, with so many CPUs or all, and ended afterwards.
+    Without an address, it is the one there is, or a Ray of this machine is started for it. A connection that somebody
+    else has made is used and left as it is.
     """
     ray = import_ray(address)
-    if ray.is_initialized():
+    if not _users and ray.is_initialized():
         yield ray
         return
+    if _users:
+        (there,) = _users
+        if address not in ("", there):
+            raise ConfigError(f"ray_address is {address}; this process is connected to {there or 'a Ray of its own'}")
+        address = there
+    else:
+        _connect(ray, address)
+    _users[address] = _users.get(address, 0) + 1
+    try:
+        yield ray
+    finally:
+        _users[address] -= 1
+        if not _users[address]:
+            del _users[address]
+            ray.shutdown()
+
+
+def _connect(ray: Any, address: str) -> None:
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR", "namespace": "cavalcade"}
     if address:
         options["address"] = address
     else:  # "local": not whatever Ray may be running here already
-        options |= {"address": "local", "include_dashboard": False, "num_cpus": cpus or None}
-        options["_node_ip_address"] = "127.0.0.1"
+        options |= {"address": "local", "include_dashboard": False, "_node_ip_address": "127.0.0.1"}
     try:
         ray.init(**options)
     except (ConnectionError, ValueError, RuntimeError, TimeoutError) as error:
         reason = str(error).strip().splitlines()[0]
         raise ConfigError(f"Ray cannot be reached at {address or 'this machine'}: {reason}") from None
-    try:
-        yield ray
-    finally:
-        ray.shutdown()
 
 
 def total(ray: Any, kind: str) -> int:

@@ -140,3 +140,19 @@ def test_bench_speedup_prints_every_row(capsys, tmp_path):
     assert len(json.loads((tmp_path / "f").read_text())["steps"]) == 14
     assert "shared memory instead of pipes" in out
     assert "from the first row to the last:" in out
+
+
+def test_shares_are_merged_and_decisions_made_again(capsys, tmp_path):
+    small = ["checkpoints", "--num-envs", "5", "--max-episodes", "2", "--hidden", "8", "--score-episodes", "4"]
+    small += ["--total-episodes", "400", "--confirm", "1", "--rivals", "1", "--threads", "1"]
+    shares = [str(tmp_path / f"share-{i}") for i in (1, 2)]
+    for i, share in enumerate(shares, 1):
+        run(capsys, "search", *small, "--searcher", "exhaustive", "--shard", f"{i}/2", "--run", share)
+    _, out, _ = run(capsys, "search", "merge", *shares, "--run", str(tmp_path / "whole"), "--threads", "1")
+    assert "24 trainings of 2 shares" in out
+    assert (tmp_path / "whole" / "report.html").exists()
+    _, out, _ = run(capsys, "search", "replay", str(tmp_path / "whole"))
+    assert out.endswith("24 decisions made again, 0 differ\n")
+    run(capsys, "search", *small, "--engine", "ray", "--n-workflows", "3", "--run", str(tmp_path / "ray"))
+    _, out, _ = run(capsys, "search", "replay", str(tmp_path / "ray"))
+    assert out.endswith("3 decisions made again, 0 differ\n")

@@ -74,7 +74,7 @@ def assert_same(one, other):
     "args",
     [
         f"{CAGE2} --episodes 24 --horizon 100",
-        f"{CAGE2} --episodes 24 --learner torch --normalise-observations",
+        f"{CAGE2} --episodes 24 --learner torch --normalise-observations --accumulate 3 --value-clip 0.2",
         f"{GYM} --steps 768 --normalise-observations",
         f"{METTAGRID} --steps 768",
         f"{METTAGRID} --steps 768 --vtrace --core gru",
@@ -124,8 +124,10 @@ def test_a_dead_rank_ends_the_job_without_a_loss(tmp_path, victim):
     deadline = time.monotonic() + 120
     while (not rows(path) or rows(path)[-1]["update"] <= before) and time.monotonic() < deadline:
         time.sleep(0.1)
-    os.killpg(process.pid, signal.SIGTERM)
-    process.communicate(timeout=60)
+    os.kill(worker(process.pid, 1), signal.SIGTERM)  # ranks stop together
+    out, err = process.communicate(timeout=60)
+    assert "another rank is gone" not in err
+    assert "stopped at update" in out
     updates = [row["update"] for row in rows(path)]
     assert updates == list(range(1, len(updates) + 1))
     assert updates[-1] > before
@@ -145,6 +147,7 @@ def test_what_ranks_cannot_share_is_refused(tmp_path):
     for args, words in (
         ("--num-envs 13 --minibatches 1", "num_envs is 13; it must be a multiple of the 2 ranks"),
         ("--policies 2", "policies is 2 on several ranks"),
+        ("--learner torch --replay 1", "replay is 1 on several ranks"),
     ):
         process = launch(["cage2", "--episodes", 100, *args.split(), "--run", tmp_path / "a"], 2)
         _, err = process.communicate(timeout=120)

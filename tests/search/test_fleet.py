@@ -2,11 +2,13 @@
 
 import json
 import shutil
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
 
-from cavalcade.config import RayConfig, SearchConfig
+from cavalcade.config import HostConfig, RayConfig, SearchConfig
 from cavalcade.errors import ConfigError, RunError, WorkerError
 from cavalcade.fleet import connected, import_ray
 from cavalcade.runs.directory import RunDirectory
@@ -16,12 +18,6 @@ from cavalcade.search.merge import read_shares, take_over
 from tests.search.test_engine import TINY, search, table
 
 ALL = replace(TINY, searcher="exhaustive", max_episodes=8, total_episodes=2000, confirm=0, together=0)
-ORDERS = (
-    "north_west>south_east>north_east>south_west",
-    "south_east>north_west>north_east>south_west",
-    "south_west>north_east>north_west>south_east",
-    "north_east>south_west>south_east>north_west",
-)
 ON_RAY = {"engine": "ray", "ray": RayConfig(task_updates=3)}
 
 
@@ -58,12 +54,12 @@ def policies(path):
 
 
 def test_orders_end_the_same_with_a_node_lost_on_the_way(cluster, tmp_path):
-    slow = replace(ALL, orders=ORDERS, searcher="fixed", max_episodes=1000, total_episodes=10**6)
+    slow = replace(ALL, max_episodes=300, total_episodes=10**6)
     search(tmp_path / "local", slow)
     run = RunDirectory(tmp_path / "ray", SearchConfig)
     lost = False
     with run.locked():
-        found = Search(run, replace(slow, engine="ray", ray=RayConfig(task_updates=300)), threads=1)
+        found = Search(run, replace(slow, engine="ray", ray=RayConfig(task_updates=200)), threads=1)
         while not found.done:
             results = list(found.advance())
             if not lost and not results and found.results:  # a task has just begun; there are no other CPUs
@@ -75,7 +71,7 @@ def test_orders_end_the_same_with_a_node_lost_on_the_way(cluster, tmp_path):
     assert any("lost" in note for note in found.trainings.notes)
     assert by_number(tmp_path / "ray") == by_number(tmp_path / "local")
     assert policies(tmp_path / "ray") == policies(tmp_path / "local")
-    assert found.steps == len(ORDERS) * slow.steps_per_order
+    assert found.steps == 24 * slow.steps_per_order
     assert found.used == sum(r.episodes for r in found.results)
 
 
@@ -135,16 +131,35 @@ def test_shares_make_up_the_whole(undisturbed, tmp_path):
     assert json.loads((tmp_path / "whole" / DECISIONS).read_text().splitlines()[5])["number"] == 5
 
 
+def test_shares_that_stop_early_leave_no_gaps(tmp_path):
+    early = replace(ALL, patience=2, total_episodes=8 * 8 * 15)  # 15 orders, if none stops early
+    for i in (1, 2):
+        search(tmp_path / f"share-{i}", replace(early, shard=f"{i}/2"))
+    shares = read_shares([tmp_path / "share-1", tmp_path / "share-2"])
+    assert sorted(shares.results) == list(range(15))
+    run = RunDirectory(tmp_path / "whole", SearchConfig)
+    with run.locked():
+        joined = Search(run, shares.config, threads=1)
+        take_over(joined, shares)
+        joined.close()
+    whole = search(tmp_path / "whole", resume=True)  # goes on with what was not used
+    assert sorted(r.member.number for r in whole.results) == list(range(len(whole.results)))
+    assert len(whole.results) > 15
+    assert whole.used <= early.total_episodes
+
+
 def test_shares_that_make_up_nothing_are_refused(undisturbed, tmp_path):
     search(tmp_path / "one", replace(ALL, shard="1/2", max_episodes=1))
     search(tmp_path / "two", replace(ALL, shard="2/2", max_episodes=2))
     shutil.copytree(tmp_path / "one", tmp_path / "copy")
-    search(tmp_path / "half", replace(ALL, shard="2/2", max_episodes=1), stop_at=0)
+    search(tmp_path / "half", replace(ALL, shard="2/2", max_episodes=1, together=3, checkpoint_every=1), stop_at=1)
+    search(tmp_path / "none", replace(ALL, shard="2/2", max_episodes=1), stop_at=0)
     for paths, words in (
         (["one"], "share 2/2 is missing"),
         (["one", "copy"], "the same share, 1/2"),
         (["one", "two"], "other settings"),
         (["one", "half"], "not done yet"),
+        (["one", "none"], "has no checkpoint yet"),
         ([undisturbed], "no share of a search"),
     ):
         with pytest.raises(RunError, match=words):
@@ -159,6 +174,8 @@ def test_shares_that_make_up_nothing_are_refused(undisturbed, tmp_path):
         ({"shard": "1/2", "searcher": "gp-ucb"}, "only exhaustive"),
         ({"ray": RayConfig(task_cpus=2)}, "needs --engine ray"),
         ({"engine": "ray", "device": "cuda", "target": "cage2"}, "leave out --device"),
+        ({"engine": "ray", "ray": RayConfig(task_gpus=1)}, "only cage2 runs on GPUs"),
+        ({"host": HostConfig(ray_address="auto")}, "needs --engine ray"),
     ],
 )
 def test_bad_settings_are_refused(change, words):
@@ -169,3 +186,29 @@ def test_bad_settings_are_refused(change, words):
 def test_more_shares_than_trainings_are_refused(tmp_path):
     with pytest.raises(ConfigError, match="only 24 trainings"):
         search(tmp_path / "a", replace(ALL, shard="1/25"))
+
+
+def test_ray_that_is_missing_is_named(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(ConfigError, match=r"Ray is not installed: pip install 'cavalcade\[ray\]'"):
+        search(tmp_path / "a", replace(ALL, **ON_RAY))
+
+
+LISTENING = """
+import ray, psutil  # imported by somebody else, first
+from cavalcade.fleet import connected
+
+with connected(""):
+    with connected("") as same:
+        assert same is ray
+    assert ray.is_initialized()  # the first still uses it
+    family = [psutil.Process(), *psutil.Process().children(recursive=True)]
+    sockets = [c.laddr.ip for p in family for c in p.net_connections("tcp") if c.status == psutil.CONN_LISTEN]
+    assert sockets
+    assert set(sockets) <= {"127.0.0.1", "::1", "::ffff:127.0.0.1"}, sockets
+assert not ray.is_initialized()
+"""
+
+
+def test_without_an_address_nothing_listens_beyond_loopback():
+    subprocess.run([sys.executable, "-c", LISTENING], check=True, timeout=120)

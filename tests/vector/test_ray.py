@@ -60,7 +60,7 @@ def test_the_same_games_as_in_this_process(cluster):
 
 
 @pytest.mark.parametrize("trouble", ["kill", "raise"])
-def test_an_actor_that_fails_is_replaced(cluster, tmp_path, trouble):
+def test_an_actor_that_fails_is_replaced(cluster, tmp_path, trouble, capfd):
     env = hosted(game("Counting", trouble=trouble, at=3, flag=str(tmp_path / "flag")))
     broken = 0
     for _ in range(8):
@@ -73,13 +73,14 @@ def test_an_actor_that_fails_is_replaced(cluster, tmp_path, trouble):
         assert (b.observation[lost, 0] == 0).all()  # new episodes have begun
     assert broken == 2
     assert env.restarts == 1
+    assert "was lost" in capfd.readouterr().err
     env.close()
 
 
 def test_actors_that_keep_failing_end_the_run(cluster, tmp_path):
     env = hosted(game("Counting", trouble="kill", at=2, flag=str(tmp_path / "no folder" / "flag")), max_restarts=2)
     env.step(np.ones(8, np.int64))
-    with pytest.raises(WorkerError, match="had to be replaced 3 times"):  # all of them fail, none can leave a flag
+    with pytest.raises(WorkerError, match="environments failed 3 times"):  # all of them fail, none can leave a flag
         env.step(np.ones(8, np.int64))
     env.close()
 

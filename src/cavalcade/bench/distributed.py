@@ -21,6 +21,7 @@ import numpy as np
 from cavalcade.bench.load import LOAD
 from cavalcade.config import GYM_PPO, HostConfig, PPOConfig, RayConfig, SearchConfig
 from cavalcade.envs.cage2 import Cage2
+from cavalcade.errors import RunError
 from cavalcade.fleet import connected
 from cavalcade.ppo.fragments import FragmentLearner, Policy, Task, play
 from cavalcade.ppo.learner import network_for
@@ -37,12 +38,14 @@ from cavalcade.vector.source import gym_source
 
 ORDERS = 16
 _ROUNDS = 3
+RANKS = PPOConfig(num_envs=200, update_steps=100, minibatches=4)  # what ranks are measured with
+MESSAGES = 7  # of an update besides gradients: two each for returns, advantages and episodes, one for a checkpoint
 
 
 class Constants(NamedTuple):
     """What a message and a byte cost, on loopback."""
 
-    task: float  # seconds of an empty Ray task, one after the other
+    task: float  # seconds of a Ray task that brings and takes the state of an order, one after the other
     call: float  # seconds of an empty call of a Ray actor
     store: float  # bytes/s through Ray's object store, to an actor
     reduce: float  # seconds of the smallest all-reduce of two ranks (gloo)
@@ -90,6 +93,7 @@ def environments(seconds: float) -> dict[str, dict[str, float]]:
         "steps of 1 ms": (LOAD, {"low": 1.0, "high": 1.0, "work": True}, 16),
     }
     found = {}
+    use_torch_threads(1)
     with connected(""):
         for case, (name, options, n) in cases.items():
             source, ppo = gym_source(name, options), replace(GYM_PPO, num_envs=n)
@@ -193,7 +197,8 @@ def _rank_rate(hidden: str, learner: str, count: int, threads: int, seconds: flo
     rows = "auto" if learner == "fused" else "plain"
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder, "run")
-        command = [sys.executable, "-m", "cavalcade", "train", "cage2", "--num-envs", "200", "--minibatches", "4"]
+        command = [sys.executable, "-m", "cavalcade", "train", "cage2"]
+        command += ["--num-envs", str(RANKS.num_envs), "--minibatches", str(RANKS.minibatches)]
         command += ["--hidden", hidden, "--learner", learner, "--rows", rows, "--device", "cpu"]
         command += ["--threads", str(threads), "--episodes", "1000000", "--run", str(run), "--quiet"]
         with _launched(command, count) as process:
@@ -203,6 +208,8 @@ def _rank_rate(hidden: str, learner: str, count: int, threads: int, seconds: flo
                 if time.monotonic() - begun > 300:
                     break
             time.sleep(seconds + 2.5)  # a log is held back for two seconds at most
+            if not metrics.exists():
+                raise RunError(f"the training did not begin: {' '.join(command)}")
         lines = [json.loads(line) for line in metrics.read_text().splitlines()]
     first, last = lines[min(5, len(lines) // 2)], lines[-1]
     return (last["steps"] - first["steps"]) / max(last["seconds"] - first["seconds"], 1e-9)
@@ -221,22 +228,22 @@ def _launched(command: list[str], count: int) -> Iterator[subprocess.Popen]:
             process.wait(60)
 
 
-def constants() -> Constants:
-    """What messages cost here."""
+def constants(state: int) -> Constants:
+    """What messages cost here; state: bytes that a task brings and takes."""
     with connected("") as ray:
-        task = ray.remote(num_cpus=1)(_nothing)
+        task = ray.remote(num_cpus=1)(_same)
         actor = ray.remote(num_cpus=1)(_Nobody).remote()
-        block = np.zeros(2**24, np.uint8)
-        ray.get([task.remote(), actor.do.remote(block)])
-        one = _best(lambda: ray.get(task.remote()), 100)
+        block, brought = np.zeros(2**24, np.uint8), np.zeros(state, np.uint8)
+        ray.get([task.remote(brought), actor.do.remote(block)])
+        one = _best(lambda: ray.get(task.remote(brought)), 100)
         two = _best(lambda: ray.get(actor.do.remote()), 100)
         large = _best(lambda: ray.get(actor.do.remote(block)), 5)
     small_sum, large_sum, size = _reduction()
     return Constants(one, two, block.nbytes / large, small_sum, size / max(large_sum - small_sum, 1e-9))
 
 
-def _nothing() -> None:
-    pass
+def _same(state: Any) -> Any:
+    return state
 
 
 class _Nobody:

@@ -63,16 +63,18 @@ def collecting(*, actor: float, learner: float, step: float, fragment: int, call
     return rows
 
 
-def sharing(*, rate: float, samples: int, sums: int, gradient: float, latency: float) -> list[Row]:
+def sharing(*, rate: float, samples: int, sums: int, others: int, gradient: float, latency: float) -> list[Row]:
     """Steps/s of ranks that share a training, a rank per node, each with its own environments.
 
-    rate: steps/s of one alone; samples: of one in an update; sums: all-reduces of an update; gradient: bytes of one;
-    latency: seconds of the smallest of them between two ranks.
+    rate: steps/s of one alone; samples: of one in an update; sums: of gradients in an update, each of so many bytes;
+    others: further messages; latency: seconds of the smallest message between two ranks.
     """
     rows = []
     for nodes in NODES:
         learn = samples / rate
-        wait = sums * (latency + 2 * _HOP * max(nodes - 1, 0)) if nodes > 1 else 0.0  # a ring has 2 (n − 1) hops
+        wait = (
+            (sums + others) * (latency + 2 * _HOP * max(nodes - 1, 0)) if nodes > 1 else 0.0
+        )  # a ring has 2 (n − 1) hops
         carry = sums * 2 * gradient / _NETWORK if nodes > 1 else 0.0
         name = max((learn, "learning"), (wait, "latency"), (carry, "network"))[1]
         rows.append(Row(nodes, nodes * samples / (learn + wait + carry), name))

@@ -8,7 +8,8 @@ from cavalcade.bench import distributed, machine, scaling
 from cavalcade.cli.bench import write_figures
 from cavalcade.cli.parse import check_folder, check_seconds, parse
 from cavalcade.cli.waiting import waiting
-from cavalcade.config import GYM_PPO, SearchConfig, TrainConfig
+from cavalcade.config import GYM_PPO, SearchConfig
+from cavalcade.jit import all_threads
 from cavalcade.vector.source import gym_source
 
 _PARTS = ("search", "environments", "ranks", "scaling")
@@ -73,13 +74,13 @@ def _ranks(options: Options, _: dict[str, Any]) -> dict[str, dict[str, float]]:
 
 
 def _scaling(options: Options, figures: dict[str, Any]) -> dict[str, Any]:
-    search, ppo = SearchConfig(), TrainConfig().ppo
+    search, ppo = SearchConfig(), distributed.RANKS
     with waiting("measuring messages"):
-        c = distributed.constants()
-        costs = distributed.fragment_costs(gym_source("CartPole-v1"), GYM_PPO)
         state, gradient = distributed.slice_bytes(search), distributed.gradient_bytes(ppo)
+        c = distributed.constants(state)
+        costs = distributed.fragment_costs(gym_source("CartPole-v1"), GYM_PPO)
     print(
-        f"\nmessages on loopback: Ray task {c.task * 1e3:.2f} ms, actor call {c.call * 1e3:.2f} ms, object store "
+        f"\nmessages on loopback: Ray task with its state {c.task * 1e3:.2f} ms, actor call {c.call * 1e3:.2f} ms, object store "
         f"{c.store / 1e9:.2f} GB/s; all-reduce of two ranks {c.reduce * 1e3:.2f} ms, {c.reduce_bytes / 1e9:.2f} GB/s\n"
         f"CartPole: an actor plays {costs.play:,.0f} steps/s and sends {costs.step:.0f} bytes each, a learner learns "
         f"from {costs.learn:,.0f}/s on a core, a policy is {costs.weights:,} bytes\n"
@@ -87,7 +88,7 @@ def _scaling(options: Options, figures: dict[str, Any]) -> dict[str, Any]:
     )
     tables: dict[str, list[scaling.Row]] = {}
     if "search" in figures:
-        seconds = 2 * figures["search"]["in this process"] / distributed.ORDERS  # of one core of two
+        seconds = all_threads() * figures["search"]["in this process"] / distributed.ORDERS  # of one core
         tasks = -(-int(10 * options.seconds) // search.ray.task_updates)
         tables["search on Ray, 120 orders × 5 rounds, trainings per hour"] = scaling.searching(
             trainings=600, seconds=seconds, state=state, tasks=tasks, task=c.task
@@ -105,12 +106,15 @@ def _scaling(options: Options, figures: dict[str, Any]) -> dict[str, Any]:
     )
     if "ranks" in figures:
         samples, sums = ppo.num_envs * ppo.update_steps, ppo.epochs * ppo.minibatches
-        tables[f"ranks, CAGE-2, {samples:,} samples and {sums} sums per update each, steps/s"] = scaling.sharing(
-            rate=figures["ranks"]["64-64, fused"]["2 threads"], samples=samples, sums=sums, gradient=gradient,
-            latency=c.reduce,
+        tables[f"ranks of two cores, CAGE-2, {samples:,} samples of each and {sums} sums per update, steps/s"] = (
+            scaling.sharing(
+                rate=figures["ranks"]["64-64, fused"]["2 threads"], samples=samples, sums=sums,
+                others=distributed.MESSAGES, gradient=gradient, latency=c.reduce,
+            )
         )  # fmt: skip
+    print("\nmodel: nodes of 16 cores unless said otherwise, 10 Gbit/s, 50 µs between machines (assumed)")
     for name, rows in tables.items():
-        print(f"\n{name}; nodes of 16 cores with 10 Gbit/s")
+        print(f"\n{name}")
         for row in rows:
             print(f"  {row.nodes:>5} nodes{row.rate:>16,.0f}   limited by {row.limit}")
     model = {name: [row._asdict() for row in rows] for name, rows in tables.items()}

@@ -50,9 +50,8 @@ def print_score(config: GymTrainConfig, options: Options) -> bool:
     """What a run's policy is worth on new seeds; whether any episode ended."""
     saved = load_policy(options.policy)
     count = min(config.ppo.num_envs, options.episodes)
-    together = HostConfig(
-        backend="serial" if config.host.backend == "serial" else "shared", workers=min(config.host.workers, count)
-    )
+    workers = 0 if config.host.backend == "ray" else min(config.host.workers, count)
+    together = HostConfig(backend="serial" if config.host.backend == "serial" else "shared", workers=workers)
     env = hosted_for(replace(config, host=together), count, HELDOUT_SEEDS + options.seed)
     try:
         with waiting("playing on new seeds"):

@@ -14,7 +14,7 @@ from cavalcade.cli.parse import option, parse
 from cavalcade.cli.search_merge import MergeOptions, merged, replay
 from cavalcade.cli.waiting import COMPILING, waiting
 from cavalcade.config import SearchConfig
-from cavalcade.errors import RunError, at_least
+from cavalcade.errors import ConfigError, RunError, at_least
 from cavalcade.plain import as_dict, differences
 from cavalcade.report.search import search_report
 from cavalcade.runs.directory import RunDirectory, open_search, write_whole
@@ -82,6 +82,10 @@ def run(args: list[str]) -> int:
     options = parse(Options, args, "search", _defaults(args))
     at_least("threads", options.threads, 0)
     at_least("seeds", options.seeds, 1)
+    if options.seeds > 1 and options.config.shard:
+        raise ConfigError(
+            f"seeds is {options.seeds} with shard {options.config.shard}; give --seed to each share instead"
+        )
     config = replace(options.config, target=options.target)
     path = options.run or Path("runs", f"search-{options.target}-{time.strftime('%Y%m%d-%H%M%S')}")
     common: dict[str, Any] = {"quiet": options.quiet, "threads": options.threads}

@@ -10,7 +10,8 @@ from cavalcade.cli.parse import parse
 from cavalcade.cli.waiting import COMPILING, waiting
 from cavalcade.config import SearchConfig
 from cavalcade.errors import RunError
-from cavalcade.runs.directory import RunDirectory, open_search
+from cavalcade.runs.checkpoint import load_checkpoint
+from cavalcade.runs.directory import RunDirectory, checkpoint_in, open_search
 from cavalcade.search.decisions import DECISIONS, again, read
 from cavalcade.search.domains import subtasks_of
 from cavalcade.search.engine import Search, results_of
@@ -60,10 +61,7 @@ def merged(options: MergeOptions) -> tuple[RunDirectory[SearchConfig], SearchCon
 def replay(args: list[str]) -> int:
     """Prints whether the log leads to the same decisions."""
     path = parse(ReplayOptions, args, "search replay").run
-    run = open_search(path)
-    config, checkpoint = run.config(), run.latest()
-    if checkpoint is None:
-        raise RunError(f"{path} has no checkpoint yet")
+    config, checkpoint = open_search(path).config(), load_checkpoint(checkpoint_in(path))
     try:
         end = int(checkpoint.info["logs"].get(DECISIONS, 0))
         decisions = read((path / DECISIONS).read_bytes()[:end].decode())

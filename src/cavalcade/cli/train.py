@@ -19,7 +19,7 @@ from cavalcade.ppo.ranks import Ranks, ranks_from
 from cavalcade.presets import file_name
 from cavalcade.runs.directory import RunDirectory
 from cavalcade.runs.policy import load_policy
-from cavalcade.runs.ranks import run_everywhere
+from cavalcade.runs.ranks import begun_everywhere, run_everywhere
 from cavalcade.runs.scoring import score
 from cavalcade.runs.training import Training
 from cavalcade.statistics import half_interval
@@ -42,7 +42,7 @@ class Options:
     run: Path | None = None
     """Folder of the run; runs/TARGET-TIME if not given."""
     threads: int = 0
-    """CPU threads; 0 measures how many are worth using."""
+    """CPU threads, of each rank with torchrun; 0 measures how many are worth using."""
     writers: tuple[Literal["tensorboard", "wandb"], ...] = ()
     """Where else metrics go."""
     quiet: bool = False
@@ -78,6 +78,7 @@ def run(args: list[str]) -> int:
     name = f"{target}-{config.task.red}" if isinstance(config, TrainConfig) else config.name
     folder = f"{file_name(name)}-{time.strftime('%Y%m%d-%H%M%S')}"
     directory = RunDirectory(options.run or Path("runs", folder), type(config))
+    directory, config = begun_everywhere(directory, config, ranks)
     return _train(directory, config, ranks, quiet=options.quiet, writers=options.writers, threads=options.threads)
 
 

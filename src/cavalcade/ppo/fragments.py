@@ -7,6 +7,7 @@ when it is learnt from: never more than `staleness`, since the learner waits for
 corrects for it.
 """
 
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -27,6 +28,7 @@ from cavalcade.vector.ray_crew import Host, RayCrew
 
 _PLAYED = ("observation", "mask", "action", "log_prob", "reward", "ended")  # of a rollout, (1, T, n, …)
 _CLOCKS = "actor_clocks"
+_PATIENCE = 10  # times the slowest fragment so far, then an actor counts as hanging
 _SCALING = ("observation_count", "observation_mean", "observation_square")
 
 
@@ -57,11 +59,13 @@ class Fragment(NamedTuple):
     last: NDArray  # (1, n, O): observation after the last step
     ended: Ended
     episodes: NDArray  # (n,): begun so far
+    anew: bool  # whether it is the first of its actor
 
 
 def play(host: Host, policy: Policy, task: Task) -> Fragment:
     """Plays a rollout: runs in an actor."""
     learner: TorchLearner | None = host.memory.get("learner")
+    anew = learner is None
     if learner is None:
         n = host.env.spec.num_envs
         config = replace(task.config, num_envs=n, minibatches=1, accumulate=1, replay=1)
@@ -78,7 +82,8 @@ def play(host: Host, policy: Policy, task: Task) -> Fragment:
     played = {name: getattr(learner.rollout, name).numpy() for name in _PLAYED}
     last = host.env.buffers.observation[None]
     episodes = host.env.slab.episodes
-    return Fragment(policy.version, played, out_of_time.numpy(), final[out_of_time].numpy(), last, ended, episodes)
+    late = final[out_of_time].numpy()
+    return Fragment(policy.version, played, out_of_time.numpy(), late, last, ended, episodes, anew)
 
 
 class FragmentLearner(TorchLearner):
@@ -95,6 +100,8 @@ class FragmentLearner(TorchLearner):
         self._asked: dict[Any, tuple[int, int]] = {}  # actor and version of the policy, by what is awaited
         self._clocks = np.zeros(len(self._crew.actors), np.int64)  # steps of each actor's environments
         self._ready: list[tuple[int, Fragment]] = []
+        self._began = [0.0] * len(self._clocks)  # when each actor was asked
+        self._slowest = 0.0  # seconds that a fragment took
         self._oldest = 0  # updates that the oldest experience was old
         self._policy: Any = None  # in the object store
         self._version = -1
@@ -148,23 +155,24 @@ class FragmentLearner(TorchLearner):
         first = int(self._slab.index[rows.start])
         task = Task(self.config, self.seeds[0], first, int(self._clocks[actor]))
         self._asked[self._crew.actors[actor].apply.remote(play, self._policy, task)] = actor, self._version
+        self._began[actor] = time.monotonic()
 
     def _receive(self) -> None:
         """Waits for one fragment; its actor goes on at once if what it plays can be learnt from in time."""
-        patience = self._crew.timeout * self.config.update_steps
+        patience = max(self._crew.timeout, _PATIENCE * self._slowest or self._crew.timeout * self.config.update_steps)
         ready, _ = self._ray.wait(list(self._asked), num_returns=1, timeout=patience)
         first = ready[0] if ready else next(iter(self._asked))
         actor, _ = self._asked.pop(first)
-        rows = self._crew.groups[actor]
+        began, rows = self._began[actor], self._crew.groups[actor]
         try:
             fragment: Fragment = self._ray.get(first, timeout=0 if not ready else None)
         except self._ray.exceptions.RayError as error:
             self._crew.replace(actor, error)
             self._clocks[actor] += self.config.update_steps  # no draw is used twice
-            for books in (self.state.return_sum, self.state.episode_return, self.state.episode_length):
-                books[:, rows] = 0
             self._ask(actor)
             return
+        self._crew.delivered(actor)
+        self._slowest = max(self._slowest, time.monotonic() - began)
         self._clocks[actor] += self.config.update_steps
         self._slab.episodes[rows] = fragment.episodes
         self._ready.append((actor, fragment))
@@ -183,7 +191,7 @@ class FragmentLearner(TorchLearner):
         mine = self._crew.groups[actor]
         if self.config.normalise_returns:
             s = self.state
-            running = s.return_sum[:, mine].numpy().copy()
+            running = s.return_sum[:, mine].numpy().copy() * (not f.anew)
             moments = (x.numpy() for x in (s.return_count, s.return_mean, s.return_square))
             discounted_moments(f.played["reward"], f.played["ended"], self.hyper.gamma, running, *moments)
             s.return_sum[:, mine] = torch.from_numpy(running)
@@ -213,7 +221,9 @@ class FragmentLearner(TorchLearner):
     def load_memory(self, saved: Mapping[str, Tensor]) -> None:
         """Goes on behind what any actor has played; there may be another number of them now."""
         if _CLOCKS in saved:
-            self._clocks[:] = int(saved[_CLOCKS].max())
+            self._clocks[:] = max(int(saved[_CLOCKS].max()), self.state.clock)
+        else:  # played by another backend until now
+            self._clocks[:] = self.state.clock
 
     def update(self, progress: float | NDArray) -> dict[str, NDArray]:
         """Learns; also says how old the oldest experience was."""

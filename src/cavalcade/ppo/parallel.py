@@ -68,6 +68,7 @@ class ParallelLearner:
         self.name, self.timer, self.hyper, self.policies = learner.name, learner.timer, learner.hyper, learner.policies
         self.env: Any = WholeEnvironment(learner.env, ranks)
         self._recorder: Recorder | None = None
+        self._asked: Recorder | None = None
         self._snapshot: Snapshot | None = None
 
     def __getattr__(self, name: str) -> Any:
@@ -82,9 +83,9 @@ class ParallelLearner:
     def _counted(self) -> Counted:
         return Counted(self._learner.state.clock, self._learner.state.updates)
 
-    def watched_by(self, recorder: Recorder) -> None:
-        """A recorder that is asked to stop stops those of all ranks."""
-        self._recorder = recorder
+    def watched_by(self, recorder: Recorder, asked: Recorder) -> None:
+        """`recorder` stops on all ranks after the update in which `asked` is asked to on one of them."""
+        self._recorder, self._asked = recorder, asked
 
     def collect(self) -> Ended:
         """Plays; the episodes of all ranks."""
@@ -92,6 +93,7 @@ class ParallelLearner:
         rows = np.column_stack([*(np.asarray(x, np.float64) for x in ended[:5]), ended.figures])
         rows[:, 1] += self._ranks.rank * self._learner.env.spec.num_envs
         found = self._ranks.gather_rows(rows)
+        self.timer.lap("wait")
         policy, environment, label, length = (found[:, i].astype(np.int64) for i in (0, 1, 2, 4))
         return Ended(policy, environment, label, found[:, 3], length, found[:, 5:])
 
@@ -105,7 +107,7 @@ class ParallelLearner:
         """Takes that picture; who is asked to stop says so in the same message."""
         policy, rest = self._learner.tensors()
         games = self._learner.env.save_state()
-        stopping = np.array([self._recorder is not None and self._recorder.stopping])
+        stopping = np.array([self._asked is not None and self._asked.stopping])
         own = [rest[name].numpy() for name in _BY_ENVIRONMENT]
         (stops, *found) = self._ranks.gather(stopping, *own, *games.values())
         whole = zip(_BY_ENVIRONMENT, found, strict=False)
@@ -116,6 +118,7 @@ class ParallelLearner:
         self._snapshot = Snapshot(copied, state, self._counted())
         if self._recorder and any(stop[0] for stop in stops):
             self._recorder.stopping = True
+        self.timer.lap("wait")
 
     def tensors(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """What a checkpoint holds."""

@@ -20,8 +20,7 @@ from torch import Tensor
 from cavalcade.errors import ConfigError, WorkerError
 from cavalcade.ppo.shuffle import shuffle
 
-_PATIENCE = timedelta(seconds=120)  # with a rank that does not answer
-_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+_PATIENCE = timedelta(seconds=300)  # with a rank that does not answer
 
 
 @dataclass(frozen=True)
@@ -78,7 +77,7 @@ class Ranks:
     def normalise(self, advantage: NDArray) -> None:
         """Each policy's advantages over all ranks to mean 0 and deviation 1; (P, B), in place."""
         n = np.full(len(advantage), float(advantage.shape[1]))
-        mean = advantage.mean(axis=1, dtype=np.float64)
+        mean = advantage.mean(axis=1, dtype=np.float64) if advantage.shape[1] else np.zeros(len(advantage))
         square = ((advantage - mean[:, None]) ** 2).sum(axis=1, dtype=np.float64)
         count, mean, square = self.moments(n, mean, square)
         spread = np.sqrt(square / np.maximum(count - 1, 1)) + 1e-8
@@ -165,9 +164,9 @@ class TorchRanks(Ranks):
 
 def ranks_from(environment: Mapping[str, str] = os.environ) -> Ranks:
     """The ranks that torchrun has started, or one alone."""
-    if int(environment.get("WORLD_SIZE", "1")) < 2:
+    if int(environment.get("WORLD_SIZE", "1")) < 2 or "LOCAL_RANK" not in environment:
         return ALONE
-    if environment.get("MASTER_ADDR") in _LOOPBACK:
+    if environment["LOCAL_WORLD_SIZE"] == environment["WORLD_SIZE"]:  # all on this machine
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     found = TorchRanks(*(int(environment[x]) for x in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")))
     backend = "gloo"

@@ -136,7 +136,10 @@ class TorchLearner(Learner):
             if c.minibatches > 1:
                 order, bounds = self._minibatches(whole.action.shape[1], epoch)
             for start, stop in itertools.pairwise(bounds):
-                batch = whole if order is None else take(whole, torch.from_numpy(order[:, start:stop]))
+                chosen = order if order is None or stop == start else order[:, start:stop]
+                if stop == start:  # all are on other ranks: one that counts for nothing
+                    chosen = np.zeros((self.policies, 1), np.int64)
+                batch = whole if chosen is None else take(whole, torch.from_numpy(chosen))
                 grad, metrics = gradient(self.head, self._forward, s.weights, batch, self._coefficients, c.accumulate)
                 self._sum(grad, metrics, (stop - start) / everyone)
                 metrics = {name: torch.where(active, value, 0) for name, value in metrics.items()}

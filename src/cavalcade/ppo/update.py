@@ -26,15 +26,16 @@ def gradient(
     head: Head, forward: Forward, weights: Tensor, batch: Minibatch, c: Coefficients, pieces: int
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """The gradient (P, D) of the mean loss over a minibatch, in pieces that need less memory; and its metrics."""
-    total, metrics = torch.zeros_like(weights), {}
+    total, metrics, count = torch.zeros_like(weights), {}, batch.action.shape[1]
     for part in zip(*(x.chunk(pieces, dim=1) for x in batch), strict=True):
         piece = Minibatch(*part)
         w = weights.detach().requires_grad_()
         logits, values = forward(w, piece.observation)
         loss, found = ppo_loss(head, logits, values, piece, c)
-        (g,) = torch.autograd.grad(loss.sum() / pieces, w)
+        share = piece.action.shape[1] / count
+        (g,) = torch.autograd.grad(loss.sum() * share, w)
         total += g
-        metrics = {name: metrics.get(name, 0) + value / pieces for name, value in found.items()}
+        metrics = {name: metrics.get(name, 0) + value * share for name, value in found.items()}
     return total, metrics
 
 

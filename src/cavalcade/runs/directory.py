@@ -98,8 +98,7 @@ class RunDirectory(Generic[C]):
         checkpoint = self.latest()
         if checkpoint:
             before = from_dict(self.kind, checkpoint.info["config"])
-            free = getattr(config, "free_to_change", ("checkpoint_every", "keep"))
-            before = replace(before, **{name: getattr(config, name) for name in free})
+            before = taking_over(before, config)
             if changed := differences(before, config):
                 raise RunError(
                     f"{self.config_file} was changed after {checkpoint.path.name} was written: {'; '.join(changed)}; "
@@ -112,6 +111,18 @@ class RunDirectory(Generic[C]):
         clear_aside(self.checkpoint_folder)
         found = checkpoints(self.checkpoint_folder)
         return load_checkpoint(found[-1]) if found else None
+
+
+def taking_over(mine: C, other: C) -> C:
+    """A configuration with those settings of another that are free to change."""
+    for name in getattr(other, "free_to_change", ("checkpoint_every", "keep")):
+        mine = _with(mine, other, *name.split("."))
+    return mine
+
+
+def _with(mine: Any, other: Any, name: str, *inner: str) -> Any:
+    value = getattr(other, name)
+    return replace(mine, **{name: _with(getattr(mine, name), value, *inner) if inner else value})
 
 
 def open_run(path: Path) -> RunDirectory[Any]:

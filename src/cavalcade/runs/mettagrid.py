@@ -99,8 +99,11 @@ def learner_for(env: Environment, config: MettagridTrainConfig, ranks: Ranks = A
         teacher.check_suits(config.arena, "teacher")
         policy = teacher.policy.to(device)
         learner.extras.append(
-            Kickstart(policy, teacher.scale, x.kickstart_action, x.kickstart_value, x.kickstart_steps, c.batch_size)
-        )
+            Kickstart(
+                policy, teacher.scale, x.kickstart_action, x.kickstart_value, x.kickstart_steps,
+                c.batch_size * ranks.size,
+            )
+        )  # fmt: skip
     if x.contrastive_coef:
         learner.extras.append(
             Contrastive(x.contrastive_coef, x.contrastive_temperature, x.contrastive_logsumexp, config.seed)

@@ -25,6 +25,8 @@ def check_parallel(config: AnyTrainConfig) -> None:
     """Refuses what ranks cannot share."""
     if isinstance(config, CyborgTrainConfig):
         raise ConfigError("target is cyborg on several ranks; cage2, mettagrid and gym: can be shared by ranks")
+    if not isinstance(config, MettagridTrainConfig) and config.ppo.replay:
+        raise ConfigError(f"replay is {config.ppo.replay} on several ranks; each would remember its own, take 0")
     if isinstance(config, GymTrainConfig) and config.host.backend == "ray":
         raise ConfigError("backend is ray on several ranks; ranks host their environments themselves, take async")
     if isinstance(config, MettagridTrainConfig) and (config.extras.priority_alpha or config.extras.contrastive_coef):
@@ -51,6 +53,17 @@ def share_of(config: AnyTrainConfig, ranks: Ranks) -> Any:
     parts = {name: ranks.share(getattr(config.ppo, name), name) for name in sizes}
     ppo: Any = replace(config.ppo, **{name: part.stop - part.start for name, part in parts.items()})
     return replace(config, ppo=ppo, host=host)
+
+
+def begun_everywhere(
+    run: RunDirectory[Any], config: AnyTrainConfig, ranks: Ranks
+) -> tuple[RunDirectory[Any], AnyTrainConfig]:
+    """A new run and its configuration as the first rank has them: recipes and clocks of machines may differ."""
+    if not isinstance(ranks, TorchRanks):
+        return run, config
+    said = json.loads(ranks.broadcast(json.dumps({"path": str(run.path), "config": as_dict(config)}).encode()))
+    kind: Any = type(config)
+    return RunDirectory(Path(said["path"]), kind), from_dict(kind, said["config"])
 
 
 def run_everywhere(path: Path, ranks: Ranks) -> tuple[RunDirectory[Any], AnyTrainConfig]:

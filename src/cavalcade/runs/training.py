@@ -65,12 +65,13 @@ class Training:
     ):
         self.run, self.config, self.quiet, self.ranks = run, config, quiet, ranks
         checkpoint = checkpoint_everywhere(run, config, ranks) if resume else None
-        known = threads or (run.threads() if resume and ranks.size == 1 else 0)
+        before = run.meta() if resume and ranks.first else {}
+        known = threads or (int(before["threads"]) if resume and ranks.size == before.get("ranks", 1) == 1 else 0)
         self.learner: Trainee
         self.notes: list[str] = []
         self._was: Device | None = None  # where a resumed run has run
         if resume:
-            self._was = "cuda" if run.meta().get("learner") == ResidentLearner.name else "cpu"
+            self._was = "cuda" if before.get("learner") == ResidentLearner.name else "cpu"
         if isinstance(ranks, TorchRanks):
             threads = self._prepare_rank(config, known, ranks)
         elif isinstance(config, MettagridTrainConfig):
@@ -85,16 +86,16 @@ class Training:
                 self.learner.forget_games()
         if isinstance(self.learner, ResidentLearner):
             self.learner.restore()
-        if isinstance(self.learner, ParallelLearner):
-            self.learner.snap()
-        if resume and ranks.first and (before := run.meta().get("ranks", 1)) != ranks.size:
+        if resume and ranks.first and (then := before.get("ranks", 1)) != ranks.size:
             change = "results change by the order of summation only"
-            self.notes.append(f"ranks were {before} when the run was begun and are {ranks.size} now; {change}")
+            self.notes.append(f"ranks were {then} when the run was begun and are {ranks.size} now; {change}")
         self._checkpoint = checkpoint
         self._writers = [make_writer(name, run.path, as_dict(config)) for name in writers] if ranks.first else []
         if not resume and ranks.first:
             made = {"threads": threads, "learner": self.learner.name, "ranks": ranks.size}
             run.begin(config, provenance() | made)
+        if isinstance(self.learner, ParallelLearner):
+            self.learner.snap()  # whoever cannot write has said so by now
 
     def _prepare_population(self, config: TrainConfig | GymTrainConfig, known: int) -> int:
         """Environment and learner of policies without memory; returns how many threads they use."""
@@ -160,6 +161,8 @@ class Training:
         self.learner = ParallelLearner(learner, ranks)
         self.env = self.learner.env
         self.notes = [f"{ranks.size} ranks, {mine.ppo.num_envs} environments and {threads} threads each", *notes]
+        if torch.cuda.is_available() and not isinstance(mine, MettagridTrainConfig):
+            self.notes.append("on CPUs: ranks do not share trainings on GPUs, except of mettagrid")
         return threads
 
     def _prepare_resident(self, config: TrainConfig, device: torch.device) -> int:
@@ -185,9 +188,11 @@ class Training:
         """Trains until the budget is spent or a signal comes; either way a checkpoint of that moment is left."""
         before, timer = self.learner.state.clock, self.learner.timer
         recorder = self._recorder()
+        asked: Any = recorder
         if isinstance(self.learner, ParallelLearner):
-            self.learner.watched_by(recorder)
-        with stop_on_signal(recorder) as received:
+            asked = SilentRecorder()  # ranks stop together, after the update in which one of them was asked to
+            self.learner.watched_by(recorder, asked)
+        with stop_on_signal(asked) as received:
             try:
                 timer.skip()
                 try:
@@ -202,7 +207,8 @@ class Training:
                 self.env.close()
         steps = (self.learner.state.clock - before) * self.env.spec.num_envs
         finished = self.learner.state.updates >= self.config.updates
-        return Outcome(finished, received[0], sum(timer.seconds.values()), steps)
+        number = received[0] or (0 if finished else signal.SIGTERM)  # another rank may have got it
+        return Outcome(finished, number, sum(timer.seconds.values()), steps)
 
     def _recorder(self) -> Any:
         """Who writes the record; of several ranks, the first."""

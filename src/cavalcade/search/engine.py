@@ -19,6 +19,7 @@ from torch import Tensor
 
 from cavalcade.config import HostConfig, SearchConfig
 from cavalcade.errors import ConfigError, RunError, WorkerError
+from cavalcade.fleet import import_ray
 from cavalcade.jit import all_threads
 from cavalcade.plain import as_dict
 from cavalcade.ppo.learner import network_for
@@ -40,6 +41,7 @@ from cavalcade.search.trainings import Done, LocalTrainings, Saved, Trainings
 from cavalcade.workflow.orders import Order, kendall
 
 POLICIES = "policies"
+_OVERDUE = 10.0  # seconds
 _SCORING = 4  # threads that play scores while a GPU trains
 _PER_THREAD = 4  # orders in training together; more only costs memory
 _SEEDS_PER_SEARCH = 1_000_000
@@ -52,6 +54,8 @@ class Search:
         self, run: RunDirectory[SearchConfig], config: SearchConfig, *, resume: bool = False, threads: int = 0
     ):
         self.run, self.config, self.stopping = run, config, False
+        if config.engine == "ray":
+            import_ray(config.host.ray_address)  # or says that it is missing
         self.subtasks = subtasks_of(config)
         self.orders = self.subtasks.orders()
         given_orders(config)  # refuses what is none
@@ -78,8 +82,9 @@ class Search:
         self.searching = bool(info.get("searching", True))
         self.updates, self.steps = int(info.get("update", 0)), int(info.get("steps", 0))
         self.scoring_seconds = float(info.get("scoring_seconds", 0.0))
-        self._seconds_before = float(info.get("seconds", 0.0))
-        self._saved = self.updates if checkpoint else -1
+        self.seconds_before = float(info.get("seconds", 0.0))
+        self._saved = (self.updates, self.searching) if checkpoint else None
+        self._saved_at = time.monotonic()
         saved = Saved(checkpoint.policy, checkpoint.learner, checkpoint.environment, info) if checkpoint else None
         self.trainings = self._trainings(saved)
         if not resume:
@@ -112,7 +117,7 @@ class Search:
     @property
     def seconds(self) -> float:
         """Time spent on the run."""
-        return self._seconds_before + time.monotonic() - self._start
+        return self.seconds_before + time.monotonic() - self._start
 
     @property
     def used(self) -> float:
@@ -142,9 +147,13 @@ class Search:
             result = self._finish(done)
             self.book(result)
             yield result
-        if self.updates % self.config.checkpoint_every == 0:
+        if self.updates % self.config.checkpoint_every == 0 or self._overdue():
             self._fill()
             self.checkpoint()
+
+    def _overdue(self) -> bool:
+        """With Ray, where what is counted are tasks: whether the last checkpoint is old by the clock."""
+        return self.config.engine == "ray" and time.monotonic() - self._saved_at > _OVERDUE
 
     def book(self, result: Result) -> None:
         """Takes note of a result."""
@@ -157,9 +166,9 @@ class Search:
 
     def checkpoint(self) -> None:
         """Writes a checkpoint of this moment, unless there is one."""
-        if self._saved == self.updates:
+        if self._saved == (self.updates, self.searching):
             return
-        self._saved = self.updates
+        self._saved, self._saved_at = (self.updates, self.searching), time.monotonic()
         saved = self.trainings.save()
         info = saved.info | {
             "config": as_dict(self.config),
@@ -226,6 +235,16 @@ class Search:
         listed = c.searcher in ("exhaustive", "fixed")
         if not listed and self.made >= c.n_workflows:
             return None
+        while (found := self._choose()) is not None:
+            which, shares = c.share
+            self.members += 1
+            if (self.made - 1) % shares == which:
+                return found  # others are somebody else's, under the same number
+        return None
+
+    def _choose(self) -> Member | None:
+        """The searcher's next, if the budget allows it."""
+        c = self.config
         in_training = [slot.member for slot in self.trainings.slots if slot.member.kind == ORDER]
         pending = [Proposal(m.order, rung=m.rung) for m in in_training if m.purpose == SEARCHING]
         proposal = propose(c, self.orders, self.results, pending, self.made)
@@ -238,17 +257,16 @@ class Search:
         self.used_steps += steps
         self.made += 1
         which, shares = c.share
-        if (self.made - 1) % shares != which:  # somebody else trains it, under the same number
-            self.members += 1
-            return self._propose()
-        self._log_decision(proposal, pending)
+        if (self.made - 1) % shares == which:
+            self._log_decision(proposal, pending)
         own = self._newest(proposal.order) if resumes(c) else ""  # else every training is from scratch
         start = own or self._warm_start(proposal.order)
         beliefs = {"mean": proposal.mean, "deviation": proposal.deviation, "bound": proposal.bound}
-        updates = factor * c.updates_per_order
-        return self._member(
-            SEARCHING, ORDER, proposal.order, updates, start=start, resume=bool(own), rung=proposal.rung, **beliefs
-        )
+        updates, seed = factor * c.updates_per_order, _SEEDS_PER_SEARCH * c.seed + self.members
+        return Member(
+            self.members, SEARCHING, ORDER, proposal.order, seed, updates, start=start, resume=bool(own),
+            rung=proposal.rung, **beliefs,
+        )  # fmt: skip
 
     def _log_decision(self, proposal: Proposal, pending: list[Proposal]) -> None:
         known = [r.member.number for r in self.results]
@@ -298,7 +316,7 @@ class Search:
         self._store(m.stored_as, done.policy)
         c, unused = self.config, m.updates - slot.updates
         steps = slot.updates * c.steps_per_update
-        if m.purpose == SEARCHING:
+        if m.purpose == SEARCHING and not c.shard:  # shares must stop at the same number
             self.used_steps -= unused * c.steps_per_update
         score, error = (tail, done.tail_error) if c.score == "tail" else (found.mean, found.error)
         latest = slot.latest

@@ -69,7 +69,9 @@ def train_slice(plain: dict[str, Any], slots: list[Slot], starts: list[Any], sta
                 return Step([], None, over, made)
         if len(pool.busy) < len(slots):
             pool = pool.resized(pool.busy, len(pool.busy))
-        return Step([slot for slot in pool.slots if slot], Saved(*pool.save()), over, made)
+        policy, rest, games, info = pool.save()
+        policy = {name: tensor.clone() for name, tensor in policy.items()}  # views would each take all weights along
+        return Step([slot for slot in pool.slots if slot], Saved(policy, rest, games, info), over, made)
     finally:
         pool.env.close()
         scorer.close()
@@ -79,10 +81,11 @@ class Fleet:
     """Slices in training, each a task of Ray at any time."""
 
     def __init__(self, config: SearchConfig, saved: Saved | None = None):
+        self._config, r = config, config.ray
+        plain = as_dict(replace(config, device="cuda" if r.task_gpus else "cpu"))
         self._stack = ExitStack()
         self._ray = ray = self._stack.enter_context(connected(config.host.ray_address))
-        self._config, r = config, config.ray
-        self._plain = ray.put(as_dict(replace(config, device="cuda" if r.task_gpus else "cpu")))
+        self._plain = ray.put(plain)
         self._task = ray.remote(num_cpus=r.task_cpus, num_gpus=r.task_gpus, max_retries=0)(train_slice)
         self._waiting: list[Slice] = []  # for their first task
         self._running: dict[Any, Slice] = {}

@@ -8,7 +8,8 @@ from pathlib import Path
 from cavalcade.config import SearchConfig
 from cavalcade.errors import RunError
 from cavalcade.plain import differences
-from cavalcade.runs.directory import open_search
+from cavalcade.runs.checkpoint import load_checkpoint
+from cavalcade.runs.directory import checkpoint_in, open_search, taking_over
 from cavalcade.search.decisions import DECISIONS, Decision, read
 from cavalcade.search.engine import POLICIES, Search, results_of
 from cavalcade.search.members import Result
@@ -24,6 +25,7 @@ class Shares:
     decisions: dict[int, Decision] = field(default_factory=dict)
     members: int = 0
     updates: int = 0
+    seconds: float = 0.0
     scoring_seconds: float = 0.0
 
 
@@ -38,7 +40,7 @@ def read_shares(paths: Sequence[Path]) -> Shares:
             raise RunError(f"{path} is no share of a search: it was not begun with --shard")
         whole, (which, shares) = replace(config, shard=""), config.share
         found, count = found or Shares(whole), count or shares
-        if (changed := differences(found.config, whole)) or shares != count:
+        if (changed := differences(found.config, taking_over(whole, found.config))) or shares != count:
             raise RunError(f"{path} has other settings than {paths[0]}: {'; '.join(changed) or f'1/{shares}'}")
         if which in found.paths:
             raise RunError(f"{path} and {found.paths[which]} are the same share, {config.shard}")
@@ -50,8 +52,8 @@ def read_shares(paths: Sequence[Path]) -> Shares:
 
 
 def _add(shares: Shares, which: int, path: Path) -> None:
-    checkpoint = open_search(path).latest()
-    if checkpoint is None or checkpoint.info["searching"]:
+    checkpoint = load_checkpoint(checkpoint_in(path))  # without clearing away what a run may be writing
+    if checkpoint.info["searching"]:
         raise RunError(f"{path} is not done yet; go on with: cavalcade search --resume {path}")
     info = checkpoint.info
     shares.paths[which] = path
@@ -62,6 +64,7 @@ def _add(shares: Shares, which: int, path: Path) -> None:
         raise RunError(f"{path / DECISIONS} cannot be read ({type(error).__name__}); restore it") from None
     shares.members = max(shares.members, int(info["members"]))
     shares.updates += int(info["update"])
+    shares.seconds += float(info["seconds"])
     shares.scoring_seconds += float(info["scoring_seconds"])
 
 
@@ -84,4 +87,5 @@ def take_over(search: Search, shares: Shares) -> None:
     search.made = search.members = shares.members
     search.used_steps = search.steps = steps
     search.updates, search.scoring_seconds = shares.updates, shares.scoring_seconds
+    search.seconds_before = shares.seconds
     search.checkpoint()

@@ -1,5 +1,6 @@
 """Environments in Ray actors, several in each, on one machine or many; behind the same contract as workers."""
 
+import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
@@ -63,7 +64,7 @@ class RayCrew(Crew):
     ):
         self._stack = ExitStack()
         self.ray = ray = self._stack.enter_context(connected(address))
-        count = actors or max(1, min(total(ray, "CPU") - _LEARNER, num_envs // source.agents))
+        count = actors or _suitable(num_envs // source.agents, total(ray, "CPU") - _LEARNER)
         if num_envs % (count * source.agents):
             self._stack.close()
             raise ConfigError(f"{num_envs} environments do not divide into {count} actors; give --workers")
@@ -79,6 +80,8 @@ class RayCrew(Crew):
         self._kind = ray.remote(num_cpus=1, max_restarts=0, scheduling_strategy="SPREAD")(Host)
         self.actors = [self._kind.remote(source, each) for _ in self.groups]
         self._asked: dict[Any, tuple[int, int]] = {}  # group and command by what is awaited
+        self._failures = 0  # of environments
+        self._losses = [0] * count  # of each group's actor in a row, with its node or by itself
 
     def ask(self, group: int, command: int) -> None:
         """Sends a group's actions, or what its new episodes are seeded with."""
@@ -97,6 +100,7 @@ class RayCrew(Crew):
         group, command = self._asked.pop(first)
         try:
             found = self.ray.get(first, timeout=0 if not ready else None)
+            self.delivered(group)
         except self.ray.exceptions.RayError as error:
             found = self.replace(group, error)
             if command != RESET:
@@ -108,10 +112,17 @@ class RayCrew(Crew):
     def replace(self, group: int, error: Exception) -> dict[str, NDArray]:
         """A new actor for a group, in new episodes behind those that were begun before; what it shows."""
         self.restarts += 1
-        if self.restarts > self._max_restarts:
-            reason = str(error).strip().splitlines()[-1]
-            raise WorkerError(f"actors had to be replaced {self.restarts} times; the last: {reason}") from None
-        rows = self.groups[group]
+        reason, rows, most = str(error).strip().splitlines()[-1], self.groups[group], self._max_restarts
+        if isinstance(error, self.ray.exceptions.RayTaskError):  # the environment's fault, not the cluster's
+            self._failures += 1
+        else:
+            self._losses[group] += 1
+        if self._failures > most:
+            raise WorkerError(f"environments failed {self._failures} times; the last: {reason}") from None
+        if self._losses[group] > most:
+            raise WorkerError(f"an actor was lost {self._losses[group]} times in a row: {reason}") from None
+        words = f"actor {group} (environments {rows.start} to {rows.stop - 1}) was lost: {reason}; replacing it"
+        print(words, file=sys.stderr)
         self.ray.kill(self.actors[group])
         self.actors[group] = self._kind.remote(self._source, rows.stop - rows.start)
         told = {name: getattr(self.slab, name)[rows].copy() for name in _IDENTITY}
@@ -120,6 +131,10 @@ class RayCrew(Crew):
             return self.ray.get(self.actors[group].reset.remote(told), timeout=self.timeout)
         except self.ray.exceptions.RayError as again:
             return self.replace(group, again)
+
+    def delivered(self, group: int) -> None:
+        """A group's actor has done what it was asked for."""
+        self._losses[group] = 0
 
     def _break_off(self, group: int) -> None:
         """Ends the episodes of a group where they stood."""
@@ -135,3 +150,8 @@ class RayCrew(Crew):
             for actor in self.actors:
                 self.ray.kill(actor)
         self._stack.close()
+
+
+def _suitable(num_envs: int, cpus: int) -> int:
+    """The largest number of actors that have a CPU each and equal shares of the environments."""
+    return max((n for n in range(1, max(cpus, 1) + 1) if num_envs % n == 0), default=1)

@@ -143,7 +143,8 @@ def serve_pipe(fields, rows, task):
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent as well, and it decides
+    for number in (signal.SIGINT, signal.SIGTERM):  # whatever reaches the whole group reaches the parent, which decides
+        signal.signal(number, signal.SIG_IGN)
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1, all_threads=False)  # says where it hangs
     arguments = json.loads(sys.argv[1])

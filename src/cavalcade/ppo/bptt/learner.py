@@ -73,6 +73,7 @@ class BpttLearner:
         self._memory = self.policy.initial_state(agents)
         self._begins = np.zeros(agents, np.bool_)  # where the next observation is the first of an episode
         self._dropped = 0
+        self._here = 0  # segments of the minibatch that are on this rank
         self._pieces = 1  # in which a minibatch is computed
         self._scaler = torch.amp.GradScaler(device.type) if config.machine.precision == "fp16" else None  # pyright: ignore
         self._coefficients = Coefficients(
@@ -226,7 +227,7 @@ class BpttLearner:
 
     def _minibatch(self, index: Tensor, importance: Tensor | None, rate: float) -> dict[str, Tensor]:
         """One step of the optimiser; if memory runs out, once, in halves from then on."""
-        here = len(index)
+        here = self._here = len(index)
         index = index if here else torch.zeros(1, dtype=torch.int64)  # all are on other ranks: it counts for nothing
         metrics = self._gradient_or_none(index, importance)
         if metrics is None:  # what failed is forgotten by now, with all that it held
@@ -236,8 +237,9 @@ class BpttLearner:
                 self.notes.append(f"out of memory: minibatches of {size:,} are computed in halves from now on")
                 metrics = self._gradient_or_none(index, importance)
             if metrics is None:
+                size = "half a minibatch" if self._pieces > 1 else "a minibatch"
                 raise TrainingError(
-                    f"out of memory with half a minibatch of {self.config.ppo.minibatch_size:,}; lower "
+                    f"out of memory with {size} of {self.config.ppo.minibatch_size:,}; lower "
                     "--minibatch-size, or --batch-size, or take --offload"
                 )
         metrics = self._summed(metrics, here)
@@ -345,7 +347,7 @@ class BpttLearner:
         if self.ranks.size == 1:
             return (advantage - advantage.mean()) / (advantage.std() + 1e-8)
         flat = advantage.reshape(1, -1).cpu().numpy()
-        self.ranks.normalise(flat)
+        self.ranks.normalise(flat if self._here else flat[:, :0])
         return torch.from_numpy(flat).to(self.device).view_as(advantage)
 
     def _autocast(self) -> Any:
