@@ -152,7 +152,7 @@ def test_shares_that_make_up_nothing_are_refused(undisturbed, tmp_path):
     search(tmp_path / "one", replace(ALL, shard="1/2", max_episodes=1))
     search(tmp_path / "two", replace(ALL, shard="2/2", max_episodes=2))
     shutil.copytree(tmp_path / "one", tmp_path / "copy")
-    search(tmp_path / "half", replace(ALL, shard="2/2", max_episodes=1, together=3, checkpoint_every=1), stop_at=1)
+    search(tmp_path / "half", replace(ALL, shard="2/2", max_episodes=1, checkpoint_every=1), stop_at=1)
     search(tmp_path / "none", replace(ALL, shard="2/2", max_episodes=1), stop_at=0)
     for paths, words in (
         (["one"], "share 2/2 is missing"),

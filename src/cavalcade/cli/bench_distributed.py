@@ -80,8 +80,8 @@ def _scaling(options: Options, figures: dict[str, Any]) -> dict[str, Any]:
         c = distributed.constants(state)
         costs = distributed.fragment_costs(gym_source("CartPole-v1"), GYM_PPO)
     print(
-        f"\nmessages on loopback: Ray task with its state {c.task * 1e3:.2f} ms, actor call {c.call * 1e3:.2f} ms, object store "
-        f"{c.store / 1e9:.2f} GB/s; all-reduce of two ranks {c.reduce * 1e3:.2f} ms, {c.reduce_bytes / 1e9:.2f} GB/s\n"
+        f"\nmessages on loopback: Ray task with its state {c.task * 1e3:.2f} ms, actor call {c.call * 1e3:.2f} ms, "
+        f"object store {c.store / 1e9:.2f} GB/s; all-reduce of two ranks {c.reduce * 1e3:.2f} ms, {c.reduce_bytes / 1e9:.2f} GB/s\n"
         f"CartPole: an actor plays {costs.play:,.0f} steps/s and sends {costs.step:.0f} bytes each, a learner learns "
         f"from {costs.learn:,.0f}/s on a core, a policy is {costs.weights:,} bytes\n"
         f"CAGE-2: where the training of an order stands is {state:,} bytes, a gradient {gradient:,}"
