@@ -81,7 +81,8 @@ def _scaling(options: Options, figures: dict[str, Any]) -> dict[str, Any]:
         costs = distributed.fragment_costs(gym_source("CartPole-v1"), GYM_PPO)
     print(
         f"\nmessages on loopback: Ray task with its state {c.task * 1e3:.2f} ms, actor call {c.call * 1e3:.2f} ms, "
-        f"object store {c.store / 1e9:.2f} GB/s; all-reduce of two ranks {c.reduce * 1e3:.2f} ms, {c.reduce_bytes / 1e9:.2f} GB/s\n"
+        f"object store {c.store / 1e9:.2f} GB/s; all-reduce of two ranks {c.reduce * 1e3:.2f} ms, "
+        f"{c.reduce_bytes / 1e9:.2f} GB/s\n"
         f"CartPole: an actor plays {costs.play:,.0f} steps/s and sends {costs.step:.0f} bytes each, a learner learns "
         f"from {costs.learn:,.0f}/s on a core, a policy is {costs.weights:,} bytes\n"
         f"CAGE-2: where the training of an order stands is {state:,} bytes, a gradient {gradient:,}"
@@ -94,16 +95,10 @@ def _scaling(options: Options, figures: dict[str, Any]) -> dict[str, Any]:
             trainings=600, seconds=seconds, state=state, tasks=tasks, task=c.task
         )
     fragment = GYM_PPO.update_steps * GYM_PPO.num_envs
-    tables["collection on Ray, CartPole, 64 environments per actor, a learner of one core, steps/s"] = (
-        scaling.collecting(
-            actor=costs.play,
-            learner=costs.learn,
-            step=costs.step,
-            fragment=fragment,
-            call=c.call,
-            weights=costs.weights,
+    for what, play in (("CartPole", costs.play), ("steps of 1 ms", 1 / (1e-3 + 1 / costs.play))):
+        tables[f"collection on Ray, {what}, a learner of 16 cores, steps/s"] = scaling.collecting(
+            actor=play, learner=16 * costs.learn, step=costs.step, fragment=fragment, call=c.call, weights=costs.weights
         )
-    )
     if "ranks" in figures:
         samples, sums = ppo.num_envs * ppo.update_steps, ppo.epochs * ppo.minibatches
         tables[f"ranks of two cores, CAGE-2, {samples:,} samples of each and {sums} sums per update, steps/s"] = (
