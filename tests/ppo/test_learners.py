@@ -50,7 +50,7 @@ def whole_gradient(learner):
     learner._advantages()
     learner._reduction.begin()
     samples = learner.config.num_envs * learner.config.update_steps
-    learner._minibatch_gradient(0, samples, np.ones(learner.policies, np.bool_))
+    learner._minibatch_gradient(learner._order, 0, samples, np.ones(learner.policies, np.bool_))
     return torch.from_numpy(learner._gradient.copy())
 
 
