@@ -1,6 +1,7 @@
 """The connection to Ray: a cluster by its address, or one of this machine alone that listens on loopback only."""
 
 import os
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -66,10 +67,21 @@ def _connect(ray: Any, address: str) -> None:
     else:  # "local": not whatever Ray may be running here already
         options |= {"address": "local", "include_dashboard": False, "_node_ip_address": "127.0.0.1"}
     try:
+        _knock(address)
         ray.init(**options)
     except (ConnectionError, ValueError, RuntimeError, TimeoutError) as error:
         reason = str(error).strip().splitlines()[0]
         raise ConfigError(f"Ray cannot be reached at {address or 'this machine'}: {reason}") from None
+
+
+def _knock(address: str) -> None:
+    """Refuses a host and port where nobody answers; Ray itself would try for many minutes."""
+    host, sign, port = address.rpartition(":")
+    if sign and "/" not in host and port.isdecimal():
+        try:
+            socket.create_connection((host, int(port)), timeout=10).close()
+        except OSError as error:
+            raise ConnectionError(error.strerror or str(error)) from None
 
 
 def total(ray: Any, kind: str) -> int:

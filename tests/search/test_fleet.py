@@ -194,6 +194,15 @@ def test_ray_that_is_missing_is_named(tmp_path, monkeypatch):
         search(tmp_path / "a", replace(ALL, **ON_RAY))
 
 
+def test_a_cluster_that_is_not_there_is_named(tmp_path):
+    host = HostConfig(ray_address="127.0.0.1:1")
+    code = "import sys; from cavalcade.cli import main; main(sys.argv[1:])"
+    command = [sys.executable, "-c", code, "search", "checkpoints", "--engine", "ray", "--run", str(tmp_path / "a")]
+    found = subprocess.run([*command, "--ray-address", host.ray_address], capture_output=True, text=True, timeout=120)
+    assert found.returncode == 2
+    assert found.stderr.endswith("Ray cannot be reached at 127.0.0.1:1: Connection refused\n")
+
+
 LISTENING = """
 import ray, psutil  # imported by somebody else, first
 from cavalcade.fleet import connected
