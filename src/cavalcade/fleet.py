@@ -84,6 +84,11 @@ def _knock(address: str) -> None:
             raise ConnectionError(error.strerror or str(error)) from None
 
 
+def last_line(error: Exception) -> str:
+    """What an error of Ray says in the end, behind the traceback of another process."""
+    return str(error).strip().splitlines()[-1]
+
+
 def total(ray: Any, kind: str) -> int:
     """How many CPUs or GPUs all living nodes have together."""
     return int(ray.cluster_resources().get(kind, 0))

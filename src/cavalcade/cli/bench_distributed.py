@@ -46,10 +46,15 @@ def _search(options: Options, _: dict[str, Any]) -> dict[str, float]:
     with waiting("training orders here and on Ray"):
         found = distributed.searches(options.seconds)
     print("\nsearch: the same 16 orders trained and scored, seconds")
-    base = found["in this process"]
-    for name, seconds in found.items():
-        print(f"  {name:<28}{seconds:8.2f}{seconds / base:8.2f}×", flush=True)
+    _beside_first(found, ".2f")
     return found
+
+
+def _beside_first(found: dict[str, float], form: str) -> None:
+    """A table of figures, each also as a multiple of the first."""
+    first = next(iter(found.values()))
+    for name, figure in found.items():
+        print(f"    {name:<28}{figure:>10{form}}{figure / first:8.2f}×", flush=True)
 
 
 def _environments(options: Options, _: dict[str, Any]) -> dict[str, dict[str, float]]:
@@ -58,9 +63,7 @@ def _environments(options: Options, _: dict[str, Any]) -> dict[str, dict[str, fl
     print("\nenvironments: training included, two workers or actors, steps/s")
     for case, rates in found.items():
         print(f"  {case}")
-        base = next(iter(rates.values()))
-        for name, rate in rates.items():
-            print(f"    {name:<28}{rate:>10,.0f}{rate / base:8.2f}×", flush=True)
+        _beside_first(rates, ",.0f")
     return found
 
 

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cavalcade.errors import ConfigError, WorkerError
+from cavalcade.ppo.fused.gae import normalise
 from cavalcade.ppo.shuffle import shuffle
 
 _PATIENCE = timedelta(seconds=300)  # with a rank that does not answer
@@ -76,6 +77,9 @@ class Ranks:
 
     def normalise(self, advantage: NDArray) -> None:
         """Each policy's advantages over all ranks to mean 0 and deviation 1; (P, B), in place."""
+        if self.size == 1:
+            normalise(advantage)
+            return
         n = np.full(len(advantage), float(advantage.shape[1]))
         mean = advantage.mean(axis=1, dtype=np.float64) if advantage.shape[1] else np.zeros(len(advantage))
         square = ((advantage - mean[:, None]) ** 2).sum(axis=1, dtype=np.float64)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from cavalcade.config import SearchConfig
 from cavalcade.errors import ConfigError, WorkerError
-from cavalcade.fleet import connected, total
+from cavalcade.fleet import connected, last_line, total
 from cavalcade.plain import as_dict, from_dict
 from cavalcade.ppo.threads import use_threads
 from cavalcade.search.domains import subtasks_of
@@ -139,12 +139,12 @@ class Fleet:
             step: Step = self._ray.get(ready)
         except lost.RayTaskError as error:  # an error of ours, the same anywhere
             self._waiting.append(s)
-            raise WorkerError(f"a task of Ray failed: {_last_line(error)}") from None
+            raise WorkerError(f"a task of Ray failed: {last_line(error)}") from None
         except lost.RayError as error:  # the node, the worker or what it returned is gone
             s.losses += 1
             self._waiting.append(s)
             if s.losses > self._config.ray.max_losses:
-                raise WorkerError(f"a task of Ray was lost {s.losses} times: {_last_line(error)}") from None
+                raise WorkerError(f"a task of Ray was lost {s.losses} times: {last_line(error)}") from None
             self.notes.append(f"lost: {type(error).__name__}; {len(s.slots)} orders go on from where they stood")
             return 0
         self._done += step.done
@@ -204,7 +204,3 @@ class Fleet:
 def _under(begins: str, named: Mapping[str, Any]) -> dict[str, Any]:
     """What has names that begin so, without that."""
     return {name.removeprefix(begins): value for name, value in named.items() if name.startswith(begins)}
-
-
-def _last_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[-1]

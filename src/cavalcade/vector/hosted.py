@@ -81,7 +81,7 @@ class Hosted(Environment):
             slab.wanted[np.asarray(indices)] = True
         if seed is not None:
             self._seed(seed)
-        self._reset_wanted()
+        self.begin_wanted()
         return self.buffers
 
     def begin(self, rows: NDArray[np.int64], seed: int) -> None:
@@ -89,11 +89,7 @@ class Hosted(Environment):
         self.slab.seed[rows], self.slab.index[rows], self.slab.episodes[rows] = seed, np.arange(len(rows)), 0
         self.slab.wanted[:] = not self._begun
         self.slab.wanted[rows] = True
-        self._reset_wanted()
-
-    def begin_wanted(self) -> None:
-        """Begins the next episodes of the environments that the slab wants them in."""
-        self._reset_wanted()
+        self.begin_wanted()
 
     def _seed(self, seed: int | Sequence[int]) -> None:
         """Each seed takes an equal share of the environments."""
@@ -105,7 +101,8 @@ class Hosted(Environment):
         self.slab.index[:] = self._first_index + np.tile(np.arange(n // len(seeds)), len(seeds))
         self.slab.episodes[:] = 0
 
-    def _reset_wanted(self) -> None:
+    def begin_wanted(self) -> None:
+        """Begins the next episodes of the environments that the slab wants them in."""
         for group in range(len(self.groups)):
             self.crew.ask(group, RESET)
         for _ in self.groups:

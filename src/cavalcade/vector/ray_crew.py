@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavalcade.errors import ConfigError, WorkerError
-from cavalcade.fleet import connected, total
+from cavalcade.fleet import connected, last_line, total
 from cavalcade.vector.crew import Crew
 from cavalcade.vector.slab import Slab, layout, slab_over
 from cavalcade.vector.source import Source
@@ -112,7 +112,7 @@ class RayCrew(Crew):
     def replace(self, group: int, error: Exception) -> dict[str, NDArray]:
         """A new actor for a group, in new episodes behind those that were begun before; what it shows."""
         self.restarts += 1
-        reason, rows, most = str(error).strip().splitlines()[-1], self.groups[group], self._max_restarts
+        reason, rows, most = last_line(error), self.groups[group], self._max_restarts
         if isinstance(error, self.ray.exceptions.RayTaskError):  # the environment's fault, not the cluster's
             self._failures += 1
         else:

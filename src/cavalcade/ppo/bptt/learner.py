@@ -23,7 +23,7 @@ from cavalcade.ppo.bptt.sampling import EachOnce, Sampler
 from cavalcade.ppo.bptt.state import BpttState
 from cavalcade.ppo.collect import collect
 from cavalcade.ppo.extras.extra import Extra
-from cavalcade.ppo.fused.gae import gae, normalise
+from cavalcade.ppo.fused.gae import gae
 from cavalcade.ppo.keys import environment_keys
 from cavalcade.ppo.loss import Coefficients, Minibatch, ppo_loss
 from cavalcade.ppo.population import Hyper, load_into
@@ -221,7 +221,7 @@ class BpttLearner:
             self._segments = tuple(e.by_segment(x) for x in (e.scale * b.reward, b.ended, b.bootstrap))
             self._after = torch.cat([value[0, e.horizon :: e.horizon], b.last_value]).flatten()  # (S·N,)
         if c.normalise_advantages:
-            (normalise if self.ranks.size == 1 else self.ranks.normalise)(advantage.view(1, -1).numpy())
+            self.ranks.normalise(advantage.view(1, -1).numpy())
         e.advantage.copy_(e.by_segment(advantage))
         e.returns.copy_(e.by_segment(returns))
 

@@ -171,8 +171,7 @@ class FusedLearner(Learner):
             h.gamma.astype(real), (h.gamma * h.gae_lambda).astype(real), r.advantage.numpy(), r.returns.numpy(),
         )  # fmt: skip
         if self.config.normalise_advantages:
-            normalise = gae.normalise if self.ranks.size == 1 else self.ranks.normalise
-            normalise(r.advantage.numpy().reshape(self.policies, -1))
+            self.ranks.normalise(r.advantage.numpy().reshape(self.policies, -1))
 
     def _minibatch_gradient(self, order: NDArray, start: int, stop: int, active: NDArray[np.bool_]) -> NDArray:
         """What samples start … stop − 1 add to the gradient of their minibatch's mean, in `_gradient`; and to metrics.
