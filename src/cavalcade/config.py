@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 import yaml
 
+from cavalcade.config_workflow import WorkflowConfig
 from cavalcade.device import Device
 from cavalcade.errors import ConfigError, at_least, one_of, seed_from
 from cavalcade.plain import differences
@@ -157,8 +158,12 @@ class TrainConfig:
 
     task: Cage2Task = field(default_factory=Cage2Task)
     ppo: PPOConfig = field(default_factory=PPOConfig)
+    workflow: WorkflowConfig = field(default_factory=WorkflowConfig)
     target: str = "cage2"
     """What is trained on."""
+    order: str = ""
+    """Order of host types in which the policies repair, by name or with > between types, e.g. critical_first; none if
+    not given."""
     episodes: int = 100_000
     """Episodes that each policy plays."""
     seed: int = 0
@@ -181,6 +186,8 @@ class TrainConfig:
         seed_from("seed", self.seed)
         for name, least in (("episodes", 1), ("policies", 1), ("checkpoint_every", 0), ("keep", 1)):
             at_least(name, getattr(self, name), least)
+        if not self.order and (given := differences(WorkflowConfig(), self.workflow)):
+            raise ConfigError(f"{given[0].split()[0]} is given without an order; name one with --order")
         if not self.updates:
             raise ConfigError(
                 f"{self.episodes} episodes of {self.task.horizon} steps are fewer than one update of "
@@ -312,27 +319,6 @@ def training_kind(target: str) -> "type[TrainConfig] | type[GymTrainConfig] | ty
 
 
 @dataclass(frozen=True)
-class WorkflowConfig:
-    """How an order enters the training of a policy."""
-
-    compliance: Literal["choice", "original"] = "choice"
-    """What counts as keeping the order: where there was a choice, or as in the CAGE-2 workflow-search scripts."""
-    alignment: Literal["delta", "final", "alpha-beta", "potential", "none"] = "delta"
-    """How keeping it is rewarded."""
-    alignment_lambda: float = 10.0
-    """Weight of the alignment reward (λ)."""
-    alpha: float = 0.1
-    """With alpha-beta: reward for each repair that keeps the order."""
-    beta: float = 0.2
-    """With alpha-beta: cost of each that does not."""
-
-    def __post_init__(self):
-        for name in ("alignment_lambda", "alpha", "beta"):
-            if not 0 <= getattr(self, name) <= 1e6:
-                raise ConfigError(f"{name} is {getattr(self, name)}; it must be from 0 to 1e6")
-
-
-@dataclass(frozen=True)
 class RayConfig:
     """How a search is spread with --engine ray."""
 
@@ -373,7 +359,7 @@ class SearchConfig:
     n_workflows: int = 40
     """Trainings in the search; exhaustive and fixed take every order this side of the budget."""
     rounds: int = 1
-    """With searcher exhaustive or fixed: trainings of each order."""
+    """With searcher exhaustive or fixed: trainings of each order; with evaluate-only: universal policies."""
     total_episodes: int = 200_000
     """Episodes of full length that the search may use, counted by steps and never exceeded; what confirms its result
     comes on top."""
@@ -388,6 +374,9 @@ class SearchConfig:
     warm_start: Literal["none", "nearest", "last", "universal"] = "none"
     """What an order's policy starts from: nothing, each time on a fresh seed; or its own of an earlier visit, and at
     first that of the nearest or the last trained order, or of a universal policy trained on random orders."""
+    evaluate_only: bool = False
+    """With warm start universal: train universal policies (--rounds of them) with the whole budget and score every
+    order from each, without training any order by itself."""
     gate: bool = False
     """Tell the Gaussian process only of policies that reached the compliance threshold."""
     compliance_threshold: float = 0.0
@@ -403,12 +392,17 @@ class SearchConfig:
     host: HostConfig = field(default_factory=HostConfig)
     score_episodes: int = 200
     """Fresh games per score."""
-    confirm: int = 5
-    """Trainings from scratch, on fresh seeds, of the winner and of rivals, after the search; 0 for none."""
-    rivals: int = 7
-    """Orders that the winner is confirmed against, from the second best to the worst."""
+    confirm: int = 10
+    """Trainings from scratch, on fresh seeds, of the best order and of rivals, after the search; 0 for none."""
+    confirm_batches: int = 2
+    """Times that many at most: while the answer is open, another batch is trained. Each look at the data has an equal
+    share of the level of the test."""
+    rivals: int = 5
+    """Orders that the best is confirmed against, from the second best to the worst."""
+    margin: float = 1.0
+    """Points of score that matter: yes takes a difference beyond it, no one within."""
     controls: bool = True
-    """Also train without alignment reward, with shuffled orders, without seeing the order, and without workflow."""
+    """Also train with another order in each episode, the same without seeing which, and plain PPO without orders."""
     device: Device = "auto"
     """Where games and learning run; auto: on the GPU if there is one and it has what is asked for."""
     precision: Literal["fp32", "tf32", "bf16"] = "tf32"
@@ -443,7 +437,7 @@ class SearchConfig:
             raise ConfigError(f"{given[0].split()[0]} is given with engine local; it needs --engine ray")
         for name, least in (
             ("n_workflows", 1), ("rounds", 1), ("total_episodes", 1), ("max_episodes", 1), ("together", 0),
-            ("patience", 0), ("score_episodes", 2), ("confirm", 0), ("rivals", 0),
+            ("patience", 0), ("score_episodes", 2), ("confirm", 0), ("confirm_batches", 1), ("rivals", 0),
             ("checkpoint_every", 1), ("keep", 1),
         ):  # fmt: skip
             at_least(name, getattr(self, name), least)
@@ -462,12 +456,23 @@ class SearchConfig:
         _check_cyborg_host(self.host)
         if self.device == "cuda" and self.target != "cage2":
             raise ConfigError(f"device is cuda with target {self.target}; only cage2 runs on a GPU")
-        if self.target == "checkpoints" and (given := differences(Cage2Task(horizon=self.task.horizon), self.task)):
-            raise ConfigError(f"{given[0].split()[0]} is given with {self.target}; only games of CAGE-2 have it")
+        if self.target == "checkpoints":
+            own = WorkflowConfig().open_until
+            given = differences(Cage2Task(horizon=self.task.horizon), self.task)
+            given += ["open_until"] if self.workflow.open_until != own else []
+            if given:
+                raise ConfigError(f"{given[0].split()[0]} is given with {self.target}; only games of CAGE-2 have it")
         if not 0 <= self.compliance_threshold <= 1:
             raise ConfigError(f"compliance_threshold is {self.compliance_threshold}; it must be from 0 to 1")
         if not 0 <= self.ucb_beta <= 100:
             raise ConfigError(f"ucb_beta is {self.ucb_beta}; it must be from 0 to 100")
+        if not 0 < self.margin <= 1e6:
+            raise ConfigError(f"margin is {self.margin}; it must be above 0 and at most 1e6")
+        if self.evaluate_only and (self.warm_start != "universal" or self.score == "tail"):
+            raise ConfigError(
+                f"evaluate_only with warm start {self.warm_start} and score {self.score}; it needs --warm-start "
+                "universal and --score heldout"
+            )
         if self.gate and not self.compliance_threshold:
             raise ConfigError("gate without compliance_threshold; say which compliance lets an order through")
         if self.orders and self.searcher != "fixed":
@@ -478,7 +483,7 @@ class SearchConfig:
             raise ConfigError(f"replay is {self.ppo.replay}; members of a search come and go, they have none")
         if self.score == "tail" and self.episodes_per_order < 2:
             raise ConfigError("score is tail with one episode per order; it takes two, raise --max-episodes")
-        trainings = 2 if self.warm_start == "universal" else 1
+        trainings = 2 if self.warm_start == "universal" and not self.evaluate_only else 1
         if self.total_episodes < trainings * self.episodes_per_order:
             first = " after the universal policy" if trainings == 2 else ""
             raise ConfigError(
@@ -527,6 +532,13 @@ class SearchConfig:
     def updates_per_order(self) -> int:
         """Updates of a training."""
         return self.max_episodes * self.task.horizon // self.ppo.update_steps
+
+    @property
+    def universal_updates(self) -> int:
+        """Updates of a universal policy: a training's, or with evaluate-only its share of the whole budget."""
+        if not self.evaluate_only:
+            return self.updates_per_order
+        return self.total_episodes * self.task.horizon // (self.rounds * self.steps_per_update)
 
     @property
     def steps_per_update(self) -> int:

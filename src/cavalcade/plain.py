@@ -54,8 +54,9 @@ def _convert(kind: Any, value: Any, where: str, base: Any) -> Any:
         if not isinstance(value, list | tuple):
             raise ConfigError(f"{where} is {value!r}; it must be a list")
         return tuple(_convert(typing.get_args(kind)[0], item, where, None) for item in value)
-    if origin is types.UnionType and value is None:
-        return None
+    if origin in (types.UnionType, typing.Union):
+        (inner,) = (option for option in typing.get_args(kind) if option is not type(None))
+        return None if value is None else _convert(inner, value, where, base)
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if isinstance(kind, type) and (not isinstance(value, kind) or (kind is int and isinstance(value, bool))):

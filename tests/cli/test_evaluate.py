@@ -5,7 +5,10 @@ import os
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
+
+from cavalcade.envs.cage2.protocol import HORIZONS, REDS, nine_cells
 
 from .helpers import run
 
@@ -27,6 +30,20 @@ def test_nine_cells_on_two_revisions(capsys, tmp_path):
     total = figures["totals"]["leaderboard-2022"]
     assert total["total"] == pytest.approx(sum(c["mean"] for c in figures["revisions"]["leaderboard-2022"]))
     assert abs(total["total"] - -3112.20) < 5 * total["interval"]  # the leaderboard's figure for a sleeping Blue
+
+
+def test_no_two_cells_share_a_game():
+    keys = []
+
+    def actor(env):
+        if env.state.step[0] == 0:
+            keys.extend(env.state.key.tolist())
+        return np.zeros(env.spec.num_envs, np.int32)
+
+    reds, horizons = (*REDS, "mixed"), (1, 29, *HORIZONS)
+    cells = list(nine_cells(actor, revision="head", episodes=40, seed=1, reds=reds, horizons=horizons))
+    assert len(cells) == 20
+    assert len(keys) == len(set(keys)) == 20 * 40
 
 
 @pytest.mark.parametrize(("name", "official"), [("random", -2015.61), ("react-restore", -823.89)])

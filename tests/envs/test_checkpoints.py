@@ -5,7 +5,6 @@ import pytest
 
 from cavalcade.envs.checkpoints import CHECKPOINTS, Checkpoints
 from cavalcade.errors import ActionError, ConfigError, StateError
-from cavalcade.workflow.compliance import FIGURES
 
 UP, DOWN, LEFT, RIGHT = range(4)
 HIDDEN = "north_east>south_west>north_west>south_east"
@@ -31,7 +30,7 @@ def test_the_hidden_order_pays():
     assert total == pytest.approx(1 + 2 + 3 + 4 - 0.05 * 24, abs=1e-5)
     assert buffers.terminated.tolist() == [True, False]
     assert not buffers.truncated.any()
-    figures = dict(zip(FIGURES, env.figures[0], strict=True))
+    figures = dict(zip(env.figure_names, env.figures[0], strict=True))
     assert figures["compliance"] == 1.0
     assert figures["counted"] == 3  # with one checkpoint left there is nothing to choose
     assert figures["chance"] == pytest.approx((1 / 4 + 1 / 3 + 1 / 2) / 3)

@@ -25,12 +25,12 @@ TINY = SearchConfig(
     target="checkpoints",
     task=Cage2Task(horizon=20),
     ppo=PPOConfig(num_envs=8, update_steps=20, hidden=(16,), learning_rate=0.01),
-    workflow=WorkflowConfig(alignment="alpha-beta", alpha=1.0, beta=1.0),
     n_workflows=7,
     max_episodes=5,
     total_episodes=400,
     together=3,
     confirm=2,
+    confirm_batches=1,
     rivals=1,
     score_episodes=10,
     checkpoint_every=4,
@@ -79,7 +79,7 @@ def test_everything_asked_for_is_trained_once(whole):
     by = {purpose: [r for r in rows if r["purpose"] == purpose] for purpose in ("search", "confirm", "control")}
     assert len(by["search"]) == 7
     assert len(by["confirm"]) == 2 * 2
-    assert sorted(r["kind"] for r in by["control"]) == sorted(["no alignment", "plain PPO", "shuffled", "unseen"] * 2)
+    assert sorted(r["kind"] for r in by["control"]) == sorted(["plain PPO", "shuffled", "shuffled unseen"] * 2)
     assert [int(r["number"]) for r in sorted(rows, key=lambda r: int(r["number"]))] == list(range(len(rows)))
     assert all(float(r["episodes"]) == 40 and r["stop"] == "budget" for r in rows)
     assert len({r["seed"] for r in rows}) == len(rows)
@@ -87,12 +87,17 @@ def test_everything_asked_for_is_trained_once(whole):
     assert all(int(r["steps"]) == 40 * 20 for r in rows)
 
 
-def test_rewards_are_logged_apart(whole):
+REWARDED = WorkflowConfig(enforce="reward", alignment="alpha-beta", alpha=1.0, beta=1.0)
+
+
+def test_rewards_are_logged_apart(tmp_path):
+    whole = tmp_path / "a"
+    search(whole, replace(TINY, workflow=REWARDED))
     for row in metrics(whole):
         for task, bonus, total in zip(row["task"], row["bonus"], row["total"], strict=True):
             assert total == pytest.approx(task + bonus, abs=1e-3)
     rows = table(whole)
-    assert all(float(r["training_bonus"]) == 0 for r in rows if r["kind"] in ("no alignment", "plain PPO"))
+    assert all(float(r["training_bonus"]) == 0 for r in rows if r["kind"] == "plain PPO")
     assert any(float(r["training_bonus"]) != 0 for r in rows if r["kind"] == "order")
 
 
@@ -137,6 +142,21 @@ def test_warm_starts(tmp_path, warm_start):
     assert found.used == (9 if warm_start == "universal" else 8) * 40
 
 
+def test_every_order_is_scored_from_a_universal_policy(tmp_path):
+    config = replace(TINY, warm_start="universal", evaluate_only=True, rounds=2, total_episodes=400, confirm=0)
+    found = search(tmp_path / "a", config)
+    universal = [r.member for r in found.results if r.member.kind == "universal"]
+    assert [m.updates for m in universal] == [25, 25]  # the whole budget, in equal shares
+    for m in universal:
+        mine = [r for r in found.results if r.member.start == m.stored_as]
+        assert [r.member.order for r in mine] == list(range(24))
+        assert all(r.updates == 0 for r in mine)
+    assert found.used == 400
+    search(tmp_path / "b", config, stop_at=9)
+    search(tmp_path / "b", resume=True)
+    assert table(tmp_path / "b") == table(tmp_path / "a")
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -173,25 +193,62 @@ def test_halving_goes_on_with_the_best(tmp_path):
     found = search(tmp_path / "a", replace(TINY, searcher="halving", n_workflows=9, total_episodes=2000, confirm=0))
     promoted = [r.member for r in found.results if r.member.rung == 1]
     assert promoted
-    assert all(m.resume and m.updates == 2 * TINY.updates_per_order for m in promoted)
+    assert all(not m.start and m.updates == 3 * TINY.updates_per_order for m in promoted)
+
+
+def test_halving_is_judged_and_confirmed_at_one_budget(tmp_path):
+    config = replace(TINY, searcher="halving", n_workflows=12, total_episodes=4000, max_episodes=3, confirm=1)
+    found = search(tmp_path / "a", config)
+    searched = [r.member for r in found.results if r.member.purpose == "search"]
+    by_rung = {rung: {m.order for m in searched if m.rung == rung} for rung in range(4)}
+    rung = max(rung for rung, orders in by_rung.items() if len(orders) >= 2)
+    assert rung > 0
+    assert set(found.ranked()) == by_rung[rung]
+    later = [r for r in found.results if r.member.purpose != "search"]
+    assert later
+    assert all(r.updates == 3**rung * config.updates_per_order for r in later)
+
+
+def test_the_searcher_is_not_asked_when_the_budget_is_spent(tmp_path, monkeypatch):
+    from cavalcade.search import searchers
+
+    fits = 0
+    posterior = searchers.posterior
+
+    def counted(*args, **options):
+        nonlocal fits
+        fits += 1
+        return posterior(*args, **options)
+
+    monkeypatch.setattr(searchers, "posterior", counted)
+    found = search(tmp_path / "a", replace(TINY, n_workflows=100, total_episodes=230, confirm=0, together=1))
+    assert len(found.results) == 5
+    assert found.updates == 25
+    assert fits == 5  # one per proposal; asking in every update would be more than 20
 
 
 def test_threshold_plateau_and_gate(tmp_path):
-    stopped = search(tmp_path / "a", replace(TINY, compliance_threshold=0.05, max_episodes=10, confirm=0))
+    rewarded = replace(TINY, workflow=REWARDED)
+    stopped = search(tmp_path / "a", replace(rewarded, compliance_threshold=0.05, max_episodes=10, confirm=0))
     assert {r.stop for r in stopped.results} >= {"threshold"}
     assert stopped.used == sum(r.episodes for r in stopped.results)  # what was not used is given back
-    tired = search(tmp_path / "b", replace(TINY, patience=2, max_episodes=10, confirm=0))
+    tired = search(tmp_path / "b", replace(rewarded, patience=2, max_episodes=10, confirm=0))
     assert "plateau" in {r.stop for r in tired.results}
-    gated = search(tmp_path / "c", replace(TINY, compliance_threshold=1.0, gate=True, confirm=0))
+    gated = search(tmp_path / "c", replace(rewarded, compliance_threshold=1.0, gate=True, confirm=0))
     failed = [r.member.order for r in gated.results if not r.passed]
     assert len(set(failed)) == len(failed)  # no order that failed was asked for again
     assert len(observations(gated.config, gated.results)) == sum(r.passed for r in gated.results)
 
 
-def test_scores_by_tail(tmp_path):
-    found = search(tmp_path / "a", replace(TINY, score="tail", confirm=0))
-    assert all(r.score == r.tail for r in found.results)
-    assert any(r.heldout != r.tail for r in found.results)
+def test_scores_by_tail_play_no_further_games(tmp_path, monkeypatch):
+    def refuse(*_):
+        raise AssertionError("held-out games are played")
+
+    monkeypatch.setattr("cavalcade.search.scoring.CpuScorer.score", refuse)
+    found = search(tmp_path / "a", replace(TINY, score="tail"))
+    assert all(r.score == r.tail and math.isnan(r.heldout) for r in found.results)
+    assert any(r.compliance == 1 for r in found.results)
+    assert {r.member.purpose for r in found.results} == {"search", "confirm", "control"}
 
 
 def test_exhaustive_and_fixed(tmp_path):
@@ -211,17 +268,50 @@ def test_the_search_finds_the_order_that_pays(tmp_path):
         TINY,
         task=Cage2Task(horizon=40),
         ppo=PPOConfig(num_envs=50, update_steps=40, hidden=(32,), learning_rate=0.01),
-        workflow=WorkflowConfig(alignment="alpha-beta", alpha=2.0, beta=2.0),
         n_workflows=16, max_episodes=60, total_episodes=200_000, together=8, confirm=0,
     )  # fmt: skip
     found = search(tmp_path / "a", config, threads=2)
-    best = found.orders[found.winner()]
+    best = found.orders[found.ranked()[0]]
     assert CHECKPOINTS.text(best).split(">")[0] == "north_east"
     by_first = {}
     for r in found.results:
         by_first.setdefault(found.orders[r.member.order][0], []).append(r.heldout)
     assert max(by_first, key=lambda first: max(by_first[first])) == CHECKPOINTS.names.index("north_east")
-    assert max(r.compliance for r in found.results if not math.isnan(r.compliance)) > 0.9
+    assert all(r.compliance == 1 for r in found.results if not math.isnan(r.compliance))
+
+
+def test_another_batch_is_trained_while_the_answer_is_open(tmp_path):
+    """A margin that no interval clears after few trainings: as many batches as allowed, no more."""
+    config = replace(TINY, confirm=3, confirm_batches=3, margin=0.5, n_workflows=4, controls=False)
+    found = search(tmp_path / "a", config)
+    confirmed = [r for r in found.results if r.member.purpose == "confirm"]
+    assert found.batches == 3
+    assert len(confirmed) == 3 * 3 * 2
+    assert len({r.member.seed for r in confirmed}) == len(confirmed)
+    search(tmp_path / "b", config, stop_at=22)
+    search(tmp_path / "b", resume=True)
+    assert table(tmp_path / "b") == table(tmp_path / "a")
+    decided = search(tmp_path / "c", replace(config, confirm=6, margin=1e5))  # everything lies within that
+    assert decided.batches == 1
+
+
+@pytest.mark.parametrize("enforce", ["mask", "mask-true", "lagrangian", "reward", "none"])
+def test_every_way_to_enforce_an_order_goes_on_exactly(tmp_path, enforce):
+    config = replace(TINY, workflow=WorkflowConfig(enforce=enforce), confirm=0, n_workflows=4)
+    whole = search(tmp_path / "whole", config)
+    search(tmp_path / "run", config, stop_at=6)
+    search(tmp_path / "run", resume=True)
+    assert table(tmp_path / "run") == table(tmp_path / "whole")
+    assert metrics(tmp_path / "run") == metrics(tmp_path / "whole")
+    compliance = [r.compliance for r in whole.results if not math.isnan(r.compliance)]
+    if enforce.startswith("mask"):
+        assert all(c == 1 for c in compliance)
+    multipliers = [x for row in metrics(tmp_path / "whole") for x in row["multiplier"]]
+    if enforce == "lagrangian":
+        assert any(x for x in multipliers)
+        assert all(r.bonus <= 0 for r in whole.results)
+    else:
+        assert all(x is None for x in multipliers)
 
 
 @pytest.mark.parametrize(
@@ -247,6 +337,10 @@ def test_bad_settings_leave_nothing_behind(tmp_path, change, words):
         ({"seed": 10**6}, "seed is 1000000; it must be below 1000000"),
         ({"target": "chess"}, "target is 'chess'"),
         ({"gate": True}, "gate without compliance_threshold"),
+        ({"margin": 0.0}, "margin is 0.0; it must be above 0"),
+        ({"confirm_batches": 0}, "confirm_batches is 0"),
+        ({"evaluate_only": True}, "evaluate_only with warm start none and score heldout; it needs --warm-start"),
+        ({"workflow": WorkflowConfig(open_until="removed")}, "open_until is given with checkpoints"),
         ({"orders": ("x",)}, "they need --searcher fixed"),
         ({"searcher": "fixed"}, "searcher is fixed without orders"),
         ({"compliance_threshold": 1.5}, "compliance_threshold is 1.5"),

@@ -56,6 +56,16 @@ def test_pending_orders_are_not_asked_for_again_and_excluded_ones_never():
     assert GpSearcher(ORDERS, excluded=frozenset(range(120))).propose(observed, [], 0) is None
 
 
+def test_pending_orders_are_believed_to_be_as_good_as_before_and_better_known():
+    observed = [Observation(i, float(s), 0.1) for i, s in enumerate(np.random.default_rng(0).standard_normal(8))]
+    searcher, pending = GpSearcher(ORDERS), [Proposal(i) for i in range(50, 57)]
+    alone, beside = searcher.believe(observed, ()), searcher.believe(observed, pending)
+    np.testing.assert_array_equal(beside.mean, alone.mean)
+    assert (beside.noise, beside.amplitude, beside.length) == (alone.noise, alone.amplitude, alone.length)
+    assert (beside.deviation <= alone.deviation).all()
+    assert beside.deviation[50] < 0.9 * alone.deviation[50]
+
+
 @pytest.mark.parametrize("name", ["gp-ucb", "thompson", "random", "halving", "exhaustive"])
 def test_searchers_are_functions_of_what_is_known(name):
     observed = [Observation(3, -5.0, 0.1), Observation(70, -2.0, 0.1)]

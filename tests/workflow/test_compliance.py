@@ -7,7 +7,7 @@ import pytest
 
 from cavalcade.envs.cage2.env import Cage2
 from cavalcade.envs.cage2.orders import CAGE2
-from cavalcade.envs.cage2.scenario import ENT0, OP_SERVER, TYPE_HOSTS, TYPE_OF, USER0, USER1
+from cavalcade.envs.cage2.scenario import ENT0, ENT1, OP_SERVER, TYPE_HOSTS, TYPE_OF, USER0, USER1
 from cavalcade.envs.cage2.state import host_bits
 from cavalcade.envs.cage2.workflow import WorkflowCage2
 from cavalcade.errors import ConfigError, StateError
@@ -15,31 +15,34 @@ from cavalcade.workflow.compliance import FIGURES
 from cavalcade.workflow.orders import one_hot
 
 REMOVE, RESTORE = 15, 132
-TASK, BONUS, COMPLIANCE, CHANCE, COUNTED, ATTEMPTS = range(len(FIGURES))
+AT = {name: i for i, name in enumerate(FIGURES)}
 
 
-def batch(n=1, order="op_server,enterprise,user,defender,op_host", alignment="none", weight=0.0, **options):
+def batch(
+    n=1, order="op_server,enterprise,user,defender,op_host", alignment="none", weight=0.0, mask="none", **options
+):
     env = WorkflowCage2(n, red="sleep", horizon=6, **options)
     env.reset()
-    env.assign(slice(0, n), order=CAGE2.parse(order), seed=0, alignment=alignment, weight=weight)
+    env.assign(slice(0, n), order=CAGE2.parse(order), seed=0, alignment=alignment, weight=weight, mask=mask)
     return env
 
 
-def hold(env, *hosts):
-    """Red really has these hosts, and User0."""
-    env.state.privileged[:] = sum(1 << h for h in hosts) | 1 << USER0
+def hold(env, held, seen):
+    """Red really has some hosts, and User0; Blue's table shows some."""
+    env.state.privileged[:] = sum(1 << h for h in held) | 1 << USER0
+    env.state.table[:] = sum(0b1000 << 4 * h for h in seen)
 
 
-def play(env, situations):
-    """Figures of an episode: at each step Red holds some hosts and Blue acts."""
+def play(env, situations, *, seen=None):
+    """Figures of an episode: at each step Red holds some hosts, Blue sees the same or others, and acts."""
     bonuses = []
     for hosts, action in situations:
-        hold(env, *hosts)
+        hold(env, hosts, hosts if seen is None else seen)
         buffers = env.step(np.full(env.spec.num_envs, action))
         task = float(env.reward_parts[0].sum()) / 10
         bonuses.append(float(buffers.reward[0]) - task)
     assert env.buffers.truncated.all()
-    return env.figures[0], bonuses
+    return dict(zip(env.figure_names, env.figures[0], strict=True)), bonuses
 
 
 KEEPS, BREAKS = RESTORE + ENT0, RESTORE + USER1
@@ -54,35 +57,81 @@ EPISODE = [
 ]
 
 
-def test_choice_counts_where_there_was_a_choice():
+def test_decisions_count_where_there_was_a_choice():
     figures, _ = play(batch(), EPISODE)
-    assert figures[ATTEMPTS] == 5
-    assert figures[COUNTED] == 3  # the second had one open type, the fourth attempted nothing, the fifth had none open
-    assert figures[COMPLIANCE] == pytest.approx(2 / 3)
-    assert figures[CHANCE] == pytest.approx(1 / 2)
+    assert figures["attempts"] == 5
+    for counted, compliance in (("counted", "compliance"), ("true_counted", "true_compliance")):
+        assert figures[counted] == 3  # the second had one open type, the fourth attempted nothing, the fifth had none
+        assert figures[compliance] == pytest.approx(2 / 3)
+    assert figures["choice"] == pytest.approx(2 / 3)
+    assert figures["chance"] == pytest.approx(1 / 2)
+
+
+def test_compliance_goes_by_what_blue_sees():
+    blind, _ = play(batch(), EPISODE, seen=())
+    assert (blind["counted"], blind["true_counted"]) == (0, 3)
+    assert math.isnan(blind["compliance"])
+    wrong, _ = play(batch(), [((), KEEPS), ((), BREAKS), *[((), 0)] * 4], seen=CHOICE)
+    assert (wrong["counted"], wrong["compliance"], wrong["true_counted"], wrong["choice_counted"]) == (2, 0.5, 0, 0)
+
+
+def test_binding_decisions_are_counted_by_pair():
+    figures, _ = play(batch(), EPISODE)
+    assert figures["binding"] == 4  # with two types shown, whatever Blue does
+    assert figures["enterprise/user"] == 4
+    assert sum(figures[name] for name in figures if "/" in name) == 4
+    three, _ = play(batch(), [((ENT0, USER1, OP_SERVER), 0), *[((), 0)] * 5])
+    pairs = {name: n for name, n in three.items() if "/" in name and n}
+    assert pairs == {"enterprise/op_server": 1, "op_server/user": 1}  # op_server comes first
 
 
 def test_original_counts_everything_and_user0_is_always_there():
-    figures, _ = play(batch(definition="original"), EPISODE)
-    assert figures[COUNTED] == 5
+    figures, _ = play(batch(), EPISODE)
+    assert figures["original_counted"] == 5
     # Enterprise comes before user: kept. User alone: kept. User first while enterprise is open: broken. Op_server with
     # only User0 held: broken. Enterprise: kept.
-    assert figures[COMPLIANCE] == pytest.approx(3 / 5)
+    assert figures["original"] == pytest.approx(3 / 5)
 
 
 def test_the_holes_of_the_original_are_closed():
     """One useless Remove of User0 gave full compliance, and doing nothing gave one half."""
     useless = [((), REMOVE + USER0), *[((), 0)] * 5]
     nothing = [((), 0)] * 6
-    assert play(batch(definition="original"), useless)[0][COMPLIANCE] == 1.0
-    assert play(batch(definition="original"), nothing)[0][COMPLIANCE] == 0.5
-    assert math.isnan(play(batch(), useless)[0][COMPLIANCE])
-    assert math.isnan(play(batch(), nothing)[0][COMPLIANCE])
+    for situations, original in ((useless, 1.0), (nothing, 0.5)):
+        figures, _ = play(batch(), situations)
+        assert figures["original"] == original
+        assert math.isnan(figures["compliance"])
+        assert math.isnan(figures["true_compliance"])
+
+
+def test_removes_aimed_at_clean_hosts_raise_no_default_measure():
+    """Blue breaks the order once; free Removes of a clean host of the first type raise `choice` and nothing else."""
+    broken = [(CHOICE, BREAKS), *[(CHOICE, 0)] * 5]
+    farmed = [(CHOICE, BREAKS), *[(CHOICE, REMOVE + ENT1)] * 5]
+    honest, gamed = play(batch(), broken)[0], play(batch(), farmed)[0]
+    for name in ("compliance", "counted", "true_compliance", "true_counted"):
+        assert gamed[name] == honest[name]
+    assert honest["compliance"] == honest["true_compliance"] == 0
+    assert gamed["choice"] > 0.8
 
 
 def test_remove_counts_as_restore_does_and_decoys_do_not():
     figures, _ = play(batch(), [(CHOICE, REMOVE + ENT0), (CHOICE, 28 + ENT0), *[(CHOICE, 1)] * 4])
-    assert (figures[ATTEMPTS], figures[COUNTED], figures[COMPLIANCE]) == (1, 1, 1)
+    assert (figures["attempts"], figures["counted"], figures["compliance"]) == (1, 1, 1)
+
+
+@pytest.mark.parametrize(("until", "counted"), [("restored", 1), ("removed", 0)])
+def test_a_host_that_was_removed_from_is_open_until_restored(until, counted):
+    """After a Remove the table shows the host as unknown."""
+    env = batch(open_until=until)
+    hold(env, CHOICE, CHOICE)
+    env.state.table[:] = 0b1000 << 4 * ENT0 | 0b0100 << 4 * USER1
+    env.step([BREAKS])
+    for _ in range(5):
+        hold(env, (), ())
+        env.step([0])
+    assert env.figures[0, AT["counted"]] == counted
+    assert env.figures[0, AT["binding"]] == counted
 
 
 @pytest.mark.parametrize(
@@ -93,14 +142,16 @@ def test_remove_counts_as_restore_does_and_decoys_do_not():
         ("final", [0, 0, 0, 0, 0, 4]),
         ("alpha-beta", [0.1, 0, -0.2, 0, 0, 0.1]),
         ("potential", [0.9 * 6, -0.1 * 6, 0.9 * 3 - 6, -0.1 * 3, -0.1 * 3, -3]),
+        ("cost", [0, 0, -6, 0, 0, 0]),
     ],
 )
-def test_alignment_rewards_by_hand(alignment, expected):
-    """λ = 6; compliance goes 1, 1, 1/2, 1/2, 1/2, 2/3; γ = 0.9."""
-    figures, bonuses = play(batch(alignment=alignment, weight=6.0, gamma=0.9), EPISODE)
+@pytest.mark.parametrize("measure", ["table", "true", "choice"])
+def test_alignment_rewards_by_hand(alignment, expected, measure):
+    """λ = 6; compliance goes 1, 1, 1/2, 1/2, 1/2, 2/3 by each of these measures; γ = 0.9."""
+    figures, bonuses = play(batch(alignment=alignment, weight=6.0, gamma=0.9, measure=measure), EPISODE)
     assert bonuses == pytest.approx(expected, abs=1e-5)
-    assert figures[BONUS] == pytest.approx(sum(expected), abs=1e-5)
-    assert figures[TASK] == pytest.approx(play(batch(), EPISODE)[0][TASK])
+    assert figures["bonus"] == pytest.approx(sum(expected), abs=1e-5)
+    assert figures["task"] == pytest.approx(play(batch(), EPISODE)[0]["task"])
 
 
 def test_potential_stays_where_the_learner_bootstraps():
@@ -115,34 +166,48 @@ def test_potential_shaping_adds_nothing_to_the_discounted_return():
     assert sum(0.9**t * b for t, b in enumerate(bonuses)) == pytest.approx(0, abs=1e-5)
 
 
-@pytest.mark.parametrize("definition", ["choice", "original"])
-def test_whole_games_against_plain_python(definition):
-    """Random play against Meander: compliance recomputed from the true state, step by step, outside the kernel."""
+def kinds(hosts):
+    return [t for t in range(5) if (hosts & host_bits(TYPE_HOSTS[t])).any()]
+
+
+def test_whole_games_against_plain_python():
+    """Random play against Meander: all measures recomputed, step by step, outside the kernel."""
     n, rng = 64, np.random.default_rng(0)
-    env = WorkflowCage2(n, red="meander", definition=definition, seed=3)
+    env = WorkflowCage2(n, red="meander", seed=3)
     env.reset()
     orders = [CAGE2.orders()[i] for i in rng.integers(120, size=n)]
     for e, order in enumerate(orders):
         env.assign(slice(e, e + 1), order=order, seed=e)
-    kept, counted, total = np.zeros(n), np.zeros(n), np.zeros(n)
+    kept, counted, total, binding = np.zeros((4, n)), np.zeros((4, n)), np.zeros(n), np.zeros(n)
     for _ in range(100):
         held = host_bits(env.state.user | env.state.flagged | env.state.privileged)
-        if definition == "choice":
-            held[:, USER0] = False
+        table = env.buffers.observation[:, :52].reshape(n, 13, 4)
+        seen = table[:, :, 2:].any(axis=2)
+        seen[:, USER0] = False
+        real = held.copy()
+        real[:, USER0] = False
         actions = rng.choice([*range(15, 28), *range(132, 145), 0], size=n)
         for e, action in enumerate(actions):
-            if action:
-                kind = TYPE_OF[(action - 15) % 13 if action < 28 else action - 132]
-                open_ = [t for t in range(5) if (held[e] & host_bits(TYPE_HOSTS[t])).any()]
-                if definition == "original" or len(open_) >= 2:
-                    counted[e] += 1
-                    kept[e] += not open_ or min(open_, key=orders[e].index) == kind
+            shown, open_, ever = kinds(seen[e]), kinds(real[e]), kinds(held[e])
+            binding[e] += len(shown) >= 2
+            if not action:
+                continue
+            host = (action - 15) % 13 if action < 28 else action - 132
+            counts = (
+                len(shown) >= 2 and seen[e, host], len(open_) >= 2 and real[e, host], len(open_) >= 2, True,
+            )  # fmt: skip
+            for measure, (counts_now, among) in enumerate(zip(counts, (shown, open_, open_, ever), strict=True)):
+                if counts_now:
+                    counted[measure, e] += 1
+                    kept[measure, e] += not among or min(among, key=orders[e].index) == TYPE_OF[host]
         total += env.step(actions).reward
-    found = env.figures
-    assert (found[:, COUNTED] == counted).all()
-    np.testing.assert_allclose(found[counted > 0, COMPLIANCE], (kept / counted)[counted > 0])
-    np.testing.assert_allclose(found[:, TASK], total, atol=1e-3)
-    assert counted.sum() > 1000
+    for measure, name in enumerate(("compliance", "true_compliance", "choice", "original")):
+        found, some = env.figures[:, AT[name]], counted[measure] > 0
+        assert (env.figures[:, AT[name] + 1] == counted[measure]).all()
+        np.testing.assert_allclose(found[some], (kept[measure] / np.maximum(counted[measure], 1))[some])
+    assert (env.figures[:, AT["binding"]] == binding).all()
+    np.testing.assert_allclose(env.figures[:, AT["task"]], total, atol=1e-3)
+    assert (counted.sum(axis=1) > 500).all()
 
 
 def test_the_game_is_the_same_with_and_without_workflow():
@@ -205,8 +270,8 @@ def test_threads_and_saved_states_change_nothing():
 
 
 def test_bad_input():
-    with pytest.raises(ConfigError, match="compliance is 'strict'; it must be one of choice, original"):
-        WorkflowCage2(2, definition="strict")
+    with pytest.raises(ConfigError, match="compliance is 'strict'; it must be one of table, true, choice, original"):
+        WorkflowCage2(2, measure="strict")
     env = WorkflowCage2(2)
     env.reset()
     with pytest.raises(ConfigError, match="alignment is 'love'"):

@@ -11,9 +11,10 @@ import tyro
 
 from cavalcade.cli.evaluate_hosted import run_hosted
 from cavalcade.cli.evaluate_mettagrid import run_mettagrid
+from cavalcade.cli.orders import open_policy
 from cavalcade.cli.parse import check_folder, parse
 from cavalcade.cli.waiting import COMPILING, waiting
-from cavalcade.config import GYM, Cage2Task
+from cavalcade.config import GYM, Cage2Task, SearchConfig
 from cavalcade.config_mettagrid import MettagridTrainConfig
 from cavalcade.envs.cage2.cyborg import check_clone
 from cavalcade.envs.cage2.orders import CAGE2
@@ -21,7 +22,6 @@ from cavalcade.envs.cage2.protocol import HORIZONS, LEADERBOARD, REDS, Actor, Ce
 from cavalcade.envs.cage2.scripted import BLUES, greedy
 from cavalcade.errors import ConfigError, at_least
 from cavalcade.runs.directory import target_of
-from cavalcade.runs.policy import load_policy
 from cavalcade.runs.scoring import best_policy, cyborg_score, score
 
 _GREEDY = ("greedy", "greedy-corrected")
@@ -40,9 +40,11 @@ class Options:
     sampled: bool = False
     """Draw actions by their probabilities instead of taking the likeliest."""
     member: int | None = None
-    """Which policy of a run with several; the best of them on games apart from these, if not given."""
+    """Which policy of a run with several; the best of them on games apart from these, if not given. Of a search: the
+    number of a training in search.csv."""
     order: str | None = None
-    """Order of host types for the greedy baselines: a canonical one by name, or with commas."""
+    """Of a search: the order whose policy is scored, by name or with > between types, or best, the default. For the
+    greedy baselines: the order of host types."""
     seed: int = 1
     """Seed of the games; they are never those of a training."""
     json: Path | None = None
@@ -104,9 +106,10 @@ def _cells(options: Options, actor: Actor, task: Cage2Task, revision: str) -> It
 
 def _policy(options: Options) -> tuple[Callable[[], Actor], Cage2Task, str]:
     """What to score, what it sees, and its name."""
-    if options.order and options.policy not in _GREEDY:
+    known = options.policy in BLUES and not Path(options.policy).exists()
+    if options.order and known and options.policy not in _GREEDY:
         raise ConfigError(f"order is {options.order!r} with {options.policy}; only {' and '.join(_GREEDY)} take one")
-    if options.policy in BLUES and not Path(options.policy).exists():
+    if known:
         blue = BLUES[options.policy]
         if options.order:
             types = [CAGE2.names[i] for i in CAGE2.parse(options.order)]
@@ -121,9 +124,12 @@ def _policy(options: Options) -> tuple[Callable[[], Actor], Cage2Task, str]:
         return make, Cage2Task(), options.policy + (f" in the order {options.order}" if options.order else "")
     if not Path(options.policy).exists():
         raise ConfigError(f"{options.policy!r} is no run, no checkpoint and none of {', '.join(BLUES)}")
-    saved = load_policy(options.policy)
-    member = options.member or 0
+    saved = open_policy(Path(options.policy), options.order, options.member)
+    searched = isinstance(saved.config, SearchConfig)
+    member = 0 if searched else options.member or 0
     name = f"{options.policy} at update {saved.update}, {'sampled' if options.sampled else 'greedy'}"
+    if saved.order:
+        name += f", {saved.path.stem}" * searched + f", order {saved.order}"
     if saved.policies > 1:
         if options.member is None:
             with waiting(COMPILING):

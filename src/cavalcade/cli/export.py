@@ -5,10 +5,11 @@ from pathlib import Path
 
 import tyro
 
+from cavalcade.cli.orders import open_policy
 from cavalcade.cli.parse import parse
+from cavalcade.config import SearchConfig
 from cavalcade.errors import RunError
-from cavalcade.runs.export import check_onnx, export_onnx
-from cavalcade.runs.policy import load_policy
+from cavalcade.runs.export import check_onnx, export_onnx, mask_words
 
 _TOLERANCE = 1e-4
 
@@ -18,21 +19,26 @@ class Options:
     """Writes a policy as an ONNX graph with observation and action mask as inputs, and checks it against ours."""
 
     policy: tyro.conf.Positional[Path]
-    """A run or a checkpoint."""
+    """A run or a checkpoint; of a search, the run."""
     onnx: Path
     """File to write."""
-    member: int = 0
-    """Which policy of a run with several."""
+    member: int | None = None
+    """Which policy of a run with several; the first if not given. Of a search: the number of a training."""
+    order: str | None = None
+    """Of a search: the order whose policy is written, by name or with > between types, or best, the default."""
 
 
 def run(args: list[str]) -> int:
     """Writes and checks."""
     options = parse(Options, args, "export")
-    saved = load_policy(options.policy)
-    saved.player(options.member)  # refuses a policy that is not there
-    export_onnx(saved, options.member, options.onnx)
-    gap = check_onnx(saved, options.member, options.onnx)
+    saved = open_policy(options.policy, options.order, options.member)
+    member = 0 if isinstance(saved.config, SearchConfig) else options.member or 0
+    saved.player(member)  # refuses a policy that is not there
+    export_onnx(saved, member, options.onnx)
+    gap = check_onnx(saved, member, options.onnx)
     if gap > _TOLERANCE:
         raise RunError(f"{options.onnx} differs from the policy by {gap:.1e}; it must be below {_TOLERANCE:.0e}")
-    print(f"{options.onnx}: policy {options.member} of {saved.path}, largest difference to torch {gap:.1e}")
+    print(f"{options.onnx}: policy {member} of {saved.path}, largest difference to torch {gap:.1e}")
+    if saved.order:
+        print(f"order {saved.order}: {mask_words(saved)}")
     return 0

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 import tyro
 
+from cavalcade.cli.orders import select_reward
 from cavalcade.cli.parse import option, parse
 from cavalcade.cli.search_merge import MergeOptions, merged, replay
 from cavalcade.cli.waiting import COMPILING, waiting
@@ -23,6 +24,7 @@ from cavalcade.search.analysis import Findings, findings
 from cavalcade.search.display import SearchDisplay
 from cavalcade.search.domains import TARGETS
 from cavalcade.search.engine import Search
+from cavalcade.search.verdict import Verdict
 from cavalcade.search.words import summary
 from cavalcade.statistics import half_interval
 
@@ -68,7 +70,7 @@ class ResumeOptions:
 
 def run(args: list[str]) -> int:
     """Begins a search or goes on with one."""
-    args = translate(args)
+    args = select_reward(translate(args))
     if args[:1] == ["merge"]:
         options = parse(MergeOptions, args[1:], "search merge")
         directory, config = merged(options)
@@ -127,7 +129,6 @@ def _defaults(args: list[str]) -> Options | None:
         base,
         task=replace(base.task, horizon=40),
         ppo=replace(base.ppo, update_steps=40, hidden=(32,), learning_rate=0.005),
-        workflow=replace(base.workflow, alignment="alpha-beta", alpha=2.0, beta=2.0),
         n_workflows=24,
     )
     return Options(TARGETS[1], small)  # pyright: ignore[reportArgumentType]
@@ -164,8 +165,7 @@ def _conclude(search: Search, quiet: bool) -> None:
             print(f"share {search.config.shard} is done: {len(search.results)} trainings in {search.seconds:.1f} s; "
                   "join all of them with: cavalcade search merge RUN…")  # fmt: skip
         return
-    listed = search.config.searcher in ("exhaustive", "fixed", "random")
-    found = findings(search.subtasks, search.orders, search.results, search.belief(), search.winner(), listed)
+    found = findings(search.config, search.subtasks, search.orders, search.results, search.belief())
     facts = {
         "orders_trained": len(
             {r.member.order for r in search.results if r.member.purpose == "search" and r.member.order >= 0}
@@ -195,8 +195,14 @@ def _plain(found: Findings, search: Search) -> dict[str, Any]:
         return search.subtasks.text(search.orders[order])
 
     return {
-        "winner": text(found.winner),
+        "winner": text(found.best) if found.winner else None,
+        "best": text(found.best) if found.best >= 0 else None,
+        "headline": found.headline,
         "answer": found.answer,
+        "verdict": _plain_verdict(found.verdict) if found.verdict else None,
+        "notes": found.notes,
+        "not_followed": [text(order) for order in found.check.unfollowed],
+        "classes": {text(order): text(found.check.classes[order]) for order in found.check.trials},
         "ranking": [{**_finite(r._asdict()), "order": text(r.order)} for r in found.ranking],
         "explained": _finite(found.explained._asdict()) if found.explained else None,
         "effects": [e._asdict() for e in found.effects],
@@ -208,10 +214,16 @@ def _plain(found: Findings, search: Search) -> dict[str, Any]:
     }
 
 
+def _plain_verdict(v: Verdict) -> dict[str, Any]:
+    d = v.extremes.difference if v.extremes else None
+    numbers = {"answer": v.answer, "p": v.p, "level": v.alpha, "margin": v.margin, "needed": v.needed}
+    return _finite(numbers | ({"difference": d.estimate, "low": d.low, "high": d.high} if d else {}))
+
+
 def _finite(values: dict[str, Any]) -> dict[str, Any]:
-    """Plain data for JSON, which knows no NaN."""
+    """Plain data for JSON, which knows no NaN and no infinity."""
     return {
-        name: _finite(x) if isinstance(x, dict) else None if isinstance(x, float) and math.isnan(x) else x
+        name: _finite(x) if isinstance(x, dict) else None if isinstance(x, float) and not math.isfinite(x) else x
         for name, x in values.items()
     }
 
@@ -226,8 +238,9 @@ def _over_seeds(path: Path, seeds: list[int]) -> str:
         except (OSError, ValueError) as error:
             raise RunError(f"{path / f'seed-{seed}' / SUMMARY} cannot be read ({type(error).__name__})") from None
     for seed, row in zip(seeds, rows, strict=True):
-        mean = np.mean(row["groups"]["winner"]) if row["groups"]["winner"] else math.nan
-        lines.append(f"  seed {seed}: {row['winner']}  confirmed {mean:.2f}")
+        mean = np.mean(row["groups"]["best order"]) if row["groups"]["best order"] else math.nan
+        said = row["verdict"]["answer"] if row["verdict"] else "cannot tell"
+        lines.append(f"  seed {seed}: {said}; best {row['best']}, confirmed {mean:.2f}")
     for name in rows[0]["groups"]:
         means = [float(np.mean(row["groups"][name])) for row in rows if row["groups"].get(name)]
         if len(means) > 1:

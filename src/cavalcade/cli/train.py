@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from cavalcade.cli import evaluate_hosted, evaluate_mettagrid
+from cavalcade.cli.orders import select_reward
 from cavalcade.cli.parse import import_from_here, option, parse
 from cavalcade.cli.targets import parse_target
 from cavalcade.cli.waiting import COMPILING, waiting
@@ -72,7 +73,7 @@ def run(args: list[str]) -> int:
         resumed = parse(ResumeOptions, args, "train")
         directory, config = run_everywhere(resumed.resume, ranks)
         return _train(directory, config, ranks, quiet=resumed.quiet, writers=resumed.writers, resume=True)
-    target, options = parse_target(Options, args, "train")
+    target, options = parse_target(Options, select_reward(args), "train")
     at_least("threads", options.threads, 0)
     config = options.config
     name = f"{target}-{config.task.red}" if isinstance(config, TrainConfig) else config.name

@@ -3,7 +3,8 @@
 The agent starts in the middle of a square grid with a checkpoint in each corner and moves up, down, left or right. Each
 step costs 0.05. There is a hidden order: a checkpoint visited in its turn pays 1 for the first, 2 for the second and so
 on; out of turn it pays nothing, and counts as visited all the same. The game is over when all are visited; it is
-truncated at the horizon. Subtasks are the checkpoints, open until visited, attempted by stepping on them.
+truncated at the horizon. Subtasks are the checkpoints, open until visited, attempted by stepping on them; the agent
+sees all of it. Where an order is enforced, moves onto a checkpoint that is not its turn are forbidden.
 
 An observation is bits: column, row, visited checkpoints, the order that the agent shall follow.
 """
@@ -21,7 +22,8 @@ from cavalcade.errors import ActionError, ConfigError, StateError, at_least, one
 from cavalcade.jit import kernel, rule
 from cavalcade.rng import STREAMS, environment_key, step_key
 from cavalcade.workflow import compliance
-from cavalcade.workflow.compliance import DEFINITIONS, FIGURES, NOTHING, Settings
+from cavalcade.workflow.compliance import AT_OPEN, AT_SEEN, MEASURES, NOTHING, Settings
+from cavalcade.workflow.enforcement import allowed_subtasks
 from cavalcade.workflow.orders import Subtasks
 from cavalcade.workflow.tracking import WorkflowEnvironment
 
@@ -58,6 +60,38 @@ class Shown(NamedTuple):
     terminated: np.ndarray  # (N,) bool
     truncated: np.ndarray  # (N,) bool
     figures: np.ndarray  # (N, F) float64
+    mask: np.ndarray  # (N, 4) bool
+    mask_words: np.ndarray  # (N, 1) int64
+
+
+@rule
+def _moved(g, e, action):
+    """Column and row after a move; walls hold."""
+    column, row = g.column[e] + _MOVES[action, 0], g.row[e] + _MOVES[action, 1]
+    return min(max(column, 0), SIZE - 1), min(max(row, 0), SIZE - 1)
+
+
+@rule
+def _reached(column, row, open_):
+    """The open checkpoint at a place."""
+    for i in range(_COUNT):
+        if open_ >> i & 1 and column == _SPOTS[i, 0] and row == _SPOTS[i, 1]:
+            return i
+    return NOTHING
+
+
+@rule
+def _write_mask(g, t, e, out):
+    """Which moves the order allows."""
+    open_ = _ALL & ~np.int64(g.visited[e])
+    allowed = allowed_subtasks(t, e, open_, open_)
+    out.mask_words[e, 0] = 0
+    for action in range(len(_MOVES)):
+        column, row = _moved(g, e, action)
+        there = _reached(column, row, open_)
+        free = there == NOTHING or allowed >> there & 1 != 0
+        out.mask[e, action] = free
+        out.mask_words[e, 0] |= np.int64(free) << action
 
 
 @rule
@@ -88,12 +122,14 @@ def _begin_all(g, t, out, environments):
     for e in environments:
         _begin(g, t, e)
         _write(g, t, e, out.words, out.values)
+        _write_mask(g, t, e, out)
 
 
 @kernel
 def _show_all(g, t, out, environments):
     for e in environments:
         _write(g, t, e, out.words, out.values)
+        _write_mask(g, t, e, out)
         out.reward[e] = 0
         out.terminated[e] = False
         out.truncated[e] = False
@@ -115,12 +151,10 @@ def _step_all(g, t, c, out, hidden, horizon, actions):
 def _step(g, t, c, e, out, hidden, horizon, action):
     """One move; hidden: the checkpoints in their turn."""
     g.step[e] += 1
-    g.column[e] = min(max(g.column[e] + _MOVES[action, 0], 0), SIZE - 1)
-    g.row[e] = min(max(g.row[e] + _MOVES[action, 1], 0), SIZE - 1)
-    open_, attempt, reward = _ALL & ~np.int64(g.visited[e]), NOTHING, -_STEP_COST
-    for i in range(_COUNT):
-        if open_ >> i & 1 and g.column[e] == _SPOTS[i, 0] and g.row[e] == _SPOTS[i, 1]:
-            attempt = i
+    column, row = _moved(g, e, action)
+    g.column[e], g.row[e] = column, row
+    open_, reward = _ALL & ~np.int64(g.visited[e]), -_STEP_COST
+    attempt = _reached(column, row, open_)
     if attempt != NOTHING:
         if g.in_turn[e] < _COUNT and hidden[g.in_turn[e]] == attempt:
             g.in_turn[e] += 1
@@ -129,13 +163,15 @@ def _step(g, t, c, e, out, hidden, horizon, action):
     over, late = g.visited[e] == _ALL, g.step[e] >= horizon
     out.terminated[e] = over
     out.truncated[e] = late and not over
-    out.reward[e] = reward + compliance.track(t, c, e, open_, attempt, reward, over, late)
+    aim = AT_SEEN | AT_OPEN
+    out.reward[e] = reward + compliance.track(t, c, e, open_, open_, open_, attempt, aim, reward, over, late)
     if over or late:
-        compliance.write_figures(t, c, e, out.figures)
+        compliance.write_figures(t, e, out.figures)
         _write(g, t, e, out.final_words, out.final_values)
         g.episode[e] += 1
         _begin(g, t, e)
     _write(g, t, e, out.words, out.values)
+    _write_mask(g, t, e, out)
 
 
 class Checkpoints(WorkflowEnvironment):
@@ -147,7 +183,7 @@ class Checkpoints(WorkflowEnvironment):
         horizon: steps after which a game is truncated.
         seed: of the games, which matter only for shuffled orders; one, or one per equal share of the environments.
         stream: train, evaluate or heldout.
-        definition: of compliance.
+        measure: of compliance.
         alpha, beta, gamma, horizon_ends: of alignment rewards.
     """
 
@@ -161,7 +197,7 @@ class Checkpoints(WorkflowEnvironment):
         horizon: int = 40,
         seed: int | Sequence[int] = 0,
         stream: str = "train",
-        definition: str = "choice",
+        measure: str = "table",
         alpha: float = 0.1,
         beta: float = 0.2,
         gamma: float = 0.99,
@@ -170,7 +206,8 @@ class Checkpoints(WorkflowEnvironment):
         self._hidden = np.array(CHECKPOINTS.parse(hidden))
         self.horizon = at_least("horizon", horizon, 1)
         self._stream = np.uint64(one_of("stream", stream, STREAMS))
-        self.settings = Settings(one_of("compliance", definition, DEFINITIONS), alpha, beta, gamma, int(horizon_ends))
+        code = one_of("compliance", measure, MEASURES)
+        self.settings = Settings(code, alpha, beta, gamma, int(horizon_ends), until=0, show_order=1)
         self._allocate(at_least("num_envs", num_envs, 1))
         seeds = np.atleast_1d(np.asarray(seed, np.uint64))
         if num_envs % seeds.size:
@@ -189,12 +226,14 @@ class Checkpoints(WorkflowEnvironment):
         words = [np.zeros((num_envs, 2), np.int64) for _ in range(2)]
         values = [np.zeros((num_envs, _VALUES), np.uint8) for _ in range(2)]
         flags = [np.zeros(num_envs, np.bool_) for _ in range(2)]
-        self.figures = np.zeros((num_envs, len(FIGURES)))
-        reward = np.zeros(num_envs, np.float32)
-        self._shown = Shown(words[0], values[0], words[1], values[1], reward, flags[0], flags[1], self.figures)
-        mask = np.ones((num_envs, len(_MOVES)), np.bool_)
+        self.figures = np.zeros((num_envs, len(self.figure_names)))
+        reward, mask = np.zeros(num_envs, np.float32), np.ones((num_envs, len(_MOVES)), np.bool_)
+        mask_words = np.zeros((num_envs, 1), np.int64)
+        self._shown = Shown(
+            words[0], values[0], words[1], values[1], reward, flags[0], flags[1], self.figures, mask, mask_words
+        )
         self.buffers = Buffers(values[0], reward, flags[0], flags[1], values[1], mask)
-        self.packed = Packed(words[0], words[1], np.zeros((num_envs, 1), np.int64))
+        self.packed = Packed(words[0], words[1], mask_words)
         self.spec = EnvSpec("checkpoints", num_envs, Box(0, 1, (_VALUES,), np.uint8), Discrete(len(_MOVES)))
 
     def _begin_first(self, rows: NDArray[np.int64], seed: int) -> None:

@@ -50,13 +50,6 @@ class Packed(NamedTuple):
     action_mask: NDArray[np.int64]  # (N, V)
 
 
-class MaskLayout(NamedTuple):
-    """Which actions have a bit in the two words of a mask; all others are always allowed."""
-
-    first: int  # action with the lowest bit of the first word
-    half: int  # actions with a bit in each word
-
-
 class Environment(ABC):
     """A batch of environments.
 

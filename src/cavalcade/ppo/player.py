@@ -1,6 +1,6 @@
 """Trained policies at play: actions only, nothing learnt."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,8 @@ class Player:
     """Policies that act for batches: equal shares of the environments belong to each.
 
     weights: (P, D); context: (P, C); shift, scale: (P, O), how observations are normalised. Greedy players take the
-    likeliest action, others draw; seeds: of the draws, one per policy.
+    likeliest action, others draw; seeds: of the draws, one per policy. mask: what gives the action masks (N, A) of a
+    batch, where they are not the batch's own.
     """
 
     def __init__(
@@ -33,9 +34,10 @@ class Player:
         *,
         greedy: bool = True,
         seeds: Sequence[int] | None = None,
+        mask: Callable[[Environment], NDArray] | None = None,
     ):
         single_threaded_blas()
-        self.spec, self.greedy = spec, greedy
+        self.spec, self.greedy, self._mask = spec, greedy, mask
         self._weights = np.ascontiguousarray(weights)
         self._inputs = Inputs(*(np.ascontiguousarray(x, self._weights.dtype) for x in (context, shift, scale)))
         self._net = layout_of(spec)
@@ -54,8 +56,9 @@ class Player:
         if len(self._keys) != env.spec.num_envs:
             self._keys = environment_keys(self._seeds, env.spec.num_envs // self.policies)
         actions = np.zeros(env.spec.num_envs, np.int32)
+        mask = self._mask(env) if self._mask else env.buffers.action_mask
         choose(
-            self._net, self._weights, self._inputs, env.buffers.observation, env.buffers.action_mask, self._keys,
+            self._net, self._weights, self._inputs, env.buffers.observation, mask, self._keys,
             GREEDY if self.greedy else self._clock, self._work, self._scratch, actions,
         )  # fmt: skip
         self._clock += 1

@@ -1,7 +1,7 @@
 """The training loop: collect, update, record, until the budget is spent or somebody asks to stop."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -87,13 +87,17 @@ class Recorder(Protocol):
         ...
 
 
-def train(learner: Trainee, updates: int, recorder: Recorder) -> None:
+Adapt = Callable[[Ended], dict[str, NDArray]]  # what changes with the episodes of an update; metrics (P,) by name
+
+
+def train(learner: Trainee, updates: int, recorder: Recorder, adapt: Adapt | None = None) -> None:
     """Trains up to a number of updates; a resumed learner goes on from where it is."""
     watch = Watch(learner.set_threads)
     while learner.state.updates < updates and not recorder.stopping:
         start = time.perf_counter()
         episodes = learner.collect()
-        metrics = learner.update(learner.state.updates / updates)
+        adapted = adapt(episodes) if adapt else {}
+        metrics = learner.update(learner.state.updates / updates) | adapted
         watch.lap(time.perf_counter() - start)
         check_finite(learner, metrics)
         recorder.record(learner, episodes, metrics)

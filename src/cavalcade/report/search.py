@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from cavalcade.errors import RunError
 from cavalcade.report.page import heading, page, paragraph, picture, table
 from cavalcade.runs.directory import SEARCH
+from cavalcade.search.verdict import iqm
 
 _BARS = 25
 
@@ -22,27 +23,32 @@ def search_report(path: Path) -> str:
     return page(
         f"Workflow search on {summary['config']['target']}",
         paragraph(summary["answer"]),
+        *(paragraph(note) for note in summary["notes"]),
         paragraph(
-            f"Winner: {summary['winner']}. {summary['orders_trained']} orders, {summary['trainings']} trainings, "
+            f"{summary['headline']}. {summary['orders_trained']} orders, {summary['trainings']} trainings, "
             f"{summary['episodes']:,.0f} episodes of search, {summary['seconds']:.0f} s."
         ),
         heading("Ranking"),
         picture(ranking_figure(summary, names)),
         paragraph(
-            "Posterior mean with 95 % interval; dots: trainings from scratch on fresh seeds and games of their own."
+            "Posterior mean with 95 % interval, confirmation included; dots: trainings from scratch on fresh seeds and "
+            "games of their own."
         ),
         heading("Course of the search"),
         picture(course_figure(rows)),
         heading("What comes first?"),
         picture(precedence_figure(summary)),
-        paragraph("How much better orders are that put the row before the column: posterior mean and deviation."),
+        paragraph(
+            "How much better orders are that put the row before the column, with 95 % intervals corrected for the "
+            "number of pairs; grey: never binds, a negative control."
+        ),
         heading("Compliance and reward"),
         picture(compliance_figure(rows)),
         heading("Controls"),
         table(
-            ("trained as", "mean", "each training"),
+            ("trained as", "IQM", "each training"),
             [
-                (name, f"{np.mean(scores):.2f}", ", ".join(f"{x:.2f}" for x in scores))
+                (name, f"{float(iqm(np.asarray(scores))):.2f}", ", ".join(f"{x:.2f}" for x in scores))
                 for name, scores in summary["groups"].items()
                 if scores
             ],
@@ -91,42 +97,43 @@ def summary_figure(path: Path) -> Figure:
 
 
 def course_figure(rows: list[dict[str, str]]) -> Figure:
-    """Scores as they came, the best so far, and how far each was below the best of all."""
-    scores = np.array([float(r["score"]) for r in rows if r["purpose"] == "search" and r["kind"] == "order"])
+    """Scores as they came, what was believed of them before, and the best so far."""
+    mine = [r for r in rows if r["purpose"] == "search" and r["kind"] == "order"]
+    scores = np.array([float(r["score"]) for r in mine])
+    believed = np.array([float(r["posterior_mean"] or "nan") for r in mine])
     figure = Figure(figsize=(8, 3.2))
-    left, right = figure.subplots(1, 2)
+    axes = figure.add_subplot()
     trainings = np.arange(1, len(scores) + 1)
-    best = np.maximum.accumulate(scores)
-    left.plot(trainings, scores, ".", color="#888", label="score")
-    left.step(trainings, best, where="post", color="#345", label="best so far")
-    left.set_xlabel("trainings")
-    left.set_ylabel("score")
-    left.legend()
-    right.step(trainings, scores.max() - best, where="post", color="#d62")
-    right.set_xlabel("trainings")
-    right.set_ylabel("regret against the best seen")
-    for axes in (left, right):
-        axes.grid(alpha=0.3)
+    axes.plot(trainings, scores, ".", color="#888", label="score")
+    axes.plot(trainings, believed, "_", color="#d62", label="believed before")
+    axes.step(trainings, np.maximum.accumulate(scores), where="post", color="#345", label="best score so far")
+    axes.set_xlabel("trainings")
+    axes.set_ylabel("score")
+    axes.legend()
+    axes.grid(alpha=0.3)
     return figure
 
 
 def precedence_figure(summary: dict[str, Any]) -> Figure:
     """The effect of each precedence as a heat map."""
-    names = summary["winner"].split(">")
-    names = sorted({e["a"] for e in summary["effects"]} | {e["b"] for e in summary["effects"]}, key=names.index)
-    effect, deviation = np.zeros((len(names),) * 2), np.zeros((len(names),) * 2)
+    names = _subtasks(summary)
+    effect, words = np.zeros((len(names),) * 2), np.full((len(names),) * 2, "", object)
     for e in summary["effects"]:
         i, j = names.index(e["a"]), names.index(e["b"])
         effect[i, j], effect[j, i] = e["mean"], -e["mean"]
-        deviation[i, j] = deviation[j, i] = e["deviation"]
-    figure = Figure(figsize=(6, 4.5))
+        words[i, j] = f"{e['mean']:+.1f}\n{e['low']:+.1f} … {e['high']:+.1f}"
+        words[j, i] = f"{-e['mean']:+.1f}\n{-e['high']:+.1f} … {-e['low']:+.1f}"
+        if not e["binding"]:
+            effect[i, j] = effect[j, i] = np.nan
+    figure = Figure(figsize=(7, 4.8))
     axes = figure.add_subplot()
-    limit = max(float(np.abs(effect).max()), 1e-9)
+    axes.set_facecolor("#ddd")
+    limit = max(float(np.nanmax(np.abs(effect))), 1e-9)
     drawn = axes.imshow(effect, cmap="RdBu", vmin=-limit, vmax=limit)
     for i in range(len(names)):
         for j in range(len(names)):
             if i != j:
-                axes.text(j, i, f"{effect[i, j]:.1f}\n±{deviation[i, j]:.1f}", ha="center", va="center", fontsize=8)
+                axes.text(j, i, words[i, j], ha="center", va="center", fontsize=7)
     axes.set_xticks(range(len(names)), names, rotation=30, ha="right")
     axes.set_yticks(range(len(names)), names)
     figure.colorbar(drawn)
@@ -142,16 +149,21 @@ def compliance_figure(rows: list[dict[str, str]]) -> Figure:
         axes.plot(
             [float(r["compliance"]) for r in mine], [float(r["score"]) for r in mine], ".", color=colour, label=purpose
         )
-    axes.set_xlabel("compliance in fresh games")
+    axes.set_xlabel("compliance in fresh games, by Blue's table")
     axes.set_ylabel("score")
     axes.legend()
     axes.grid(alpha=0.3)
     return figure
 
 
+def _subtasks(summary: dict[str, Any]) -> list[str]:
+    """All subtasks, as the best order has them where there is one."""
+    return summary["best"].split(">") if summary["best"] else sorted({e[k] for e in summary["effects"] for k in "ab"})
+
+
 def _short_names(summary: dict[str, Any]) -> dict[str, str]:
     """The shortest beginnings that tell subtasks apart."""
-    names = summary["winner"].split(">")
+    names = _subtasks(summary)
     length = next(n for n in range(1, 99) if len({name[:n] for name in names}) == len(names))
     return {name: name[:length].upper() for name in names}
 

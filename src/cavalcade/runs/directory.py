@@ -138,6 +138,11 @@ def open_search(path: Path) -> RunDirectory[SearchConfig]:
     return RunDirectory(path, SearchConfig)
 
 
+def is_search(path: Path) -> bool:
+    """Whether a folder is the run of a search."""
+    return (path / CONFIG).exists() and "searcher" in (read_yaml(path / CONFIG) or ())
+
+
 def target_of(path: Path) -> str:
     """What a run, or the run of a checkpoint, was trained on; empty if there is no telling."""
     for folder in (path, path.parent.parent):

@@ -1,12 +1,16 @@
 """The environments of a run, by its configuration."""
 
 from pathlib import Path
+from typing import Any
 
-from cavalcade.config import AnyTrainConfig, CyborgTrainConfig, GymTrainConfig
+from cavalcade.config import AnyTrainConfig, CyborgTrainConfig, GymTrainConfig, TrainConfig
 from cavalcade.config_mettagrid import MettagridTrainConfig
 from cavalcade.envs.cage2 import Cage2
 from cavalcade.envs.cage2.cyborg import Cyborg
+from cavalcade.envs.cage2.cyborg_workflow import WorkflowCyborg
+from cavalcade.envs.cage2.orders import CAGE2
 from cavalcade.envs.cage2.record import revision_of
+from cavalcade.envs.cage2.workflow import WorkflowCage2
 from cavalcade.envs.contract import Environment
 from cavalcade.errors import ConfigError
 from cavalcade.runs.mettagrid import arenas
@@ -22,16 +26,25 @@ def environment_for(config: AnyTrainConfig, threads: int, first_index: int = 0) 
         return arenas(config, first_index)
     if isinstance(config, CyborgTrainConfig):
         return cyborg_for(config)
-    task = config.task
-    return Cage2(
-        config.policies * config.ppo.num_envs,
-        red=task.red,
-        horizon=task.horizon,
-        seed=config.seeds,
-        threads=threads,
-        first_index=first_index,
-        **task.shown,
-    )
+    options: dict[str, Any] = {
+        "red": config.task.red, "horizon": config.task.horizon, "seed": config.seeds, "threads": threads,
+        "first_index": first_index, **config.task.shown,
+    }  # fmt: skip
+    num_envs = config.policies * config.ppo.num_envs
+    if not config.order:
+        return Cage2(num_envs, **options)
+    return _with_order(WorkflowCage2(num_envs, **options, **_workflow_options(config)), config)
+
+
+def _workflow_options(config: TrainConfig) -> dict[str, Any]:
+    """What games with the order of a training are made with; the order says nothing where all have the same."""
+    w, learning = config.workflow, {"gamma": config.ppo.gamma, "horizon_ends": config.ppo.horizon_ends}
+    return w.counting | learning | {"open_until": w.open_until, "show_order": False}
+
+
+def _with_order(env: WorkflowCage2, config: TrainConfig) -> WorkflowCage2:
+    env.give_order(slice(None), order=CAGE2.parse(config.order), shown=False, **config.workflow.binding)
+    return env
 
 
 def cyborg_for(config: CyborgTrainConfig) -> Cyborg:
@@ -39,17 +52,18 @@ def cyborg_for(config: CyborgTrainConfig) -> Cyborg:
     task, found = config.task, revision_of(Path(config.cyborg))
     if found != task.revision:
         raise ConfigError(f"revision is {task.revision}; {config.cyborg} is {found}, give --revision {found}")
-    return Cyborg(
-        Path(config.cyborg),
-        config.policies * config.ppo.num_envs,
-        Path(config.cyborg_python) if config.cyborg_python else None,
-        config.host,
-        red=task.red,
-        horizon=task.horizon,
-        seed=config.seeds,
-        true_state_every=config.host.true_state_every,
-        **task.shown,
-    )
+    options: dict[str, Any] = {
+        "red": task.red, "horizon": task.horizon, "seed": config.seeds,
+        "true_state_every": config.host.true_state_every, **task.shown,
+    }  # fmt: skip
+    python = Path(config.cyborg_python) if config.cyborg_python else None
+    where = (Path(config.cyborg), config.policies * config.ppo.num_envs, python, config.host)
+    if not config.order:
+        return Cyborg(*where, **options)
+    options["true_state_every"] = config.host.true_state_every or 1
+    env = WorkflowCyborg(*where, **options, **_workflow_options(config))
+    _with_order(env, config)
+    return env
 
 
 def hosted_for(config: GymTrainConfig, num_envs: int, seed: int, first_index: int = 0) -> Hosted:

@@ -1,10 +1,19 @@
-"""Policies for use elsewhere: one ONNX graph with the observation and the action mask as inputs."""
+"""Policies for use elsewhere: one ONNX graph with the observation and the action mask as inputs.
 
+A policy that follows an order enforced by a mask on what it sees applies that mask itself: it is part of the graph.
+"""
+
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cavalcade.config import GymTrainConfig
+from cavalcade.envs.cage2.orders import CAGE2
+from cavalcade.envs.cage2.scenario import FIRST_RESTORE_ACTION, NUM_HOSTS, TYPE_OF, USER0
+from cavalcade.envs.cage2.workflow import FIRST_REMOVE_ACTION
 from cavalcade.errors import ConfigError, RunError
 from cavalcade.policy.heads import Choice
 from cavalcade.policy.mlp import NETS
@@ -18,7 +27,8 @@ def export_onnx(saved: SavedPolicy, policy: int, path: Path) -> None:
     """Writes one policy as ONNX.
 
     Inputs: `observation` (B, O) float32, as the environment gives it, and `action_mask` (B, A) bool. Outputs:
-    `log_probability` (B, A), `value` (B,) and `action` (B,) int64, the likeliest.
+    `log_probability` (B, A), `value` (B,) and `action` (B,) int64, the likeliest. The mask of an order is applied to
+    `action_mask`, unless it needs the true state: see `mask_words`.
     """
     try:
         import onnx
@@ -31,7 +41,7 @@ def export_onnx(saved: SavedPolicy, policy: int, path: Path) -> None:
     weights, constants, nodes = saved.weights[policy], [], []
 
     def constant(name: str, value: NDArray) -> str:
-        constants.append(numpy_helper.from_array(np.ascontiguousarray(value), name))
+        constants.append(numpy_helper.from_array(np.asarray(value, order="C"), name))
         return name
 
     shift = constant("shift", saved.shift[policy].astype(np.float32))
@@ -57,8 +67,12 @@ def export_onnx(saved: SavedPolicy, policy: int, path: Path) -> None:
     logits, value = f"{spec.layers('actor')[-1].name}.sum", f"{spec.layers('critic')[-1].name}.sum"
     impossible = constant("impossible", np.array(_IMPOSSIBLE, np.float32))
     one = constant("one", np.array([1], np.int64))
+    allowed = "action_mask"
+    if masks_itself(saved):
+        nodes += _order_nodes(saved, constant, helper.make_node)
+        allowed = "allowed"
     nodes += [
-        helper.make_node("Where", ["action_mask", logits, impossible], ["masked"]),
+        helper.make_node("Where", [allowed, logits, impossible], ["masked"]),
         helper.make_node("LogSoftmax", ["masked"], ["log_probability"], axis=-1),
         helper.make_node("ArgMax", ["masked"], ["action"], axis=-1, keepdims=0),
         helper.make_node("Squeeze", [value, one], ["value"]),
@@ -85,6 +99,58 @@ def export_onnx(saved: SavedPolicy, policy: int, path: Path) -> None:
         raise RunError(f"{path} cannot be written: {error.strerror}") from None
 
 
+def masks_itself(saved: SavedPolicy) -> bool:
+    """Whether the graph of a policy applies the mask of its order."""
+    return saved.order_mask is not None and not saved.order_mask.by_truth
+
+
+def mask_words(saved: SavedPolicy) -> str:
+    """How the order of an exported policy is enforced."""
+    if saved.order_mask is None:
+        return "not enforced by a mask; nothing is to be done"
+    if saved.order_mask.by_truth:
+        return "enforced on the true state, which the graph does not see; take what it forbids out of action_mask"
+    return "its mask is part of the graph; give action_mask as the environment does"
+
+
+def _order_nodes(saved: SavedPolicy, constant: Callable[[str, NDArray], str], node: Callable[..., Any]) -> list[Any]:
+    """`allowed`: the action mask without the repairs that the order forbids.
+
+    Types are open where the observation shows a host of theirs compromised. If several are, all but the first in the
+    order are blocked.
+    """
+    assert not isinstance(saved.config, GymTrainConfig)
+    order = CAGE2.parse(saved.order)
+    types, place = len(order), np.argsort(order)
+    shows = np.zeros((saved.spec.inputs, types), np.float32)
+    repairs = np.zeros((types, saved.spec.actions), np.float32)
+    levels = (3,) if saved.config.workflow.open_until == "removed" else (2, 3)  # of four bits per host
+    for host in range(NUM_HOSTS):
+        if host != USER0:
+            shows[[4 * host + bit for bit in levels], TYPE_OF[host]] = 1
+        repairs[TYPE_OF[host], [FIRST_REMOVE_ACTION + host, FIRST_RESTORE_ACTION + host]] = 1
+    before = (place[:, None] < place[None]).astype(np.float32)  # row before column
+    names = [constant(name, value) for name, value in (("shows", shows), ("before", before), ("repairs", repairs))]
+    half, several = (constant(f"at_{x}", np.array(x, np.float32)) for x in (0.5, 1.5))
+    axis = constant("types_axis", np.array([1], np.int64))
+    return [
+        node("MatMul", ["observation", names[0]], ["hosts_shown"]),
+        node("Greater", ["hosts_shown", half], ["open"]),
+        node("Cast", ["open"], ["open_number"], to=1),
+        node("ReduceSum", ["open_number", axis], ["open_count"], keepdims=1),
+        node("Greater", ["open_count", several], ["several"]),
+        node("MatMul", ["open_number", names[1]], ["open_before"]),
+        node("Greater", ["open_before", half], ["behind"]),
+        node("Not", ["open"], ["closed"]),
+        node("Or", ["behind", "closed"], ["not_first"]),
+        node("And", ["not_first", "several"], ["blocked"]),
+        node("Cast", ["blocked"], ["blocked_number"], to=1),
+        node("MatMul", ["blocked_number", names[2]], ["blocked_actions"]),
+        node("Less", ["blocked_actions", half], ["unblocked"]),
+        node("And", ["action_mask", "unblocked"], ["allowed"]),
+    ]
+
+
 def check_onnx(saved: SavedPolicy, policy: int, path: Path, samples: int = 256) -> float:
     """The largest difference between the exported policy and ours in torch, over random observations and masks."""
     import onnxruntime
@@ -97,6 +163,9 @@ def check_onnx(saved: SavedPolicy, policy: int, path: Path, samples: int = 256) 
     observation = rng.integers(2, size=(samples, saved.spec.inputs)).astype(np.float32)
     mask = rng.random((samples, saved.spec.actions)) < 0.7
     mask[:, 0] = True
+    kept = mask.copy()
+    if masks_itself(saved) and (order_mask := saved.order_mask):
+        order_mask.restrict(observation, kept)
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     log_prob, value, _ = session.run(None, {"observation": observation, "action_mask": mask})
     x = (torch.from_numpy(observation) - torch.from_numpy(saved.shift[policy]).float()) * torch.from_numpy(
@@ -105,6 +174,6 @@ def check_onnx(saved: SavedPolicy, policy: int, path: Path, samples: int = 256) 
     weights = torch.from_numpy(saved.weights[policy : policy + 1])
     context = torch.from_numpy(saved.context[policy : policy + 1]).float()
     logits, values = forward(saved.spec, weights, x.unsqueeze(0), context)
-    expected = masked_log_probs(logits[0], torch.from_numpy(mask)).numpy()
-    gap = np.abs(np.where(mask, np.asarray(log_prob) - expected, 0)).max()
+    expected = masked_log_probs(logits[0], torch.from_numpy(kept)).numpy()
+    gap = np.abs(np.where(kept, np.asarray(log_prob) - expected, 0)).max()
     return float(max(gap, np.abs(np.asarray(value) - values[0].numpy()).max()))

@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cavalcade.config import Cage2Task, GymTrainConfig, TrainConfig, training_kind
+from cavalcade.config import Cage2Task, GymTrainConfig, SearchConfig, TrainConfig, training_kind
 from cavalcade.config_mettagrid import MettagridTrainConfig
+from cavalcade.envs.cage2.order_mask import OrderMask
+from cavalcade.envs.cage2.orders import CAGE2
 from cavalcade.errors import ConfigError, RunError
 from cavalcade.plain import from_dict
 from cavalcade.policy.heads import Choice, Head, head_from
@@ -25,7 +27,7 @@ class SavedPolicy:
     """The policies of a run as they were at a checkpoint."""
 
     path: Path
-    config: TrainConfig | GymTrainConfig
+    config: TrainConfig | GymTrainConfig | SearchConfig
     update: int
     head: Head
     spec: MlpSpec
@@ -33,6 +35,7 @@ class SavedPolicy:
     context: NDArray  # (P, C)
     shift: NDArray  # (P, O)
     scale: NDArray  # (P, O)
+    order: str = ""  # that they follow, if any
 
     @property
     def task(self) -> Cage2Task:
@@ -42,19 +45,28 @@ class SavedPolicy:
         return self.config.task
 
     @property
+    def order_mask(self) -> OrderMask | None:
+        """What the order leaves the policies to do; none without an order, or where it does not bind by a mask."""
+        if not self.order or isinstance(self.config, GymTrainConfig):
+            return None
+        w = self.config.workflow
+        mask = w.binding["mask"]
+        return OrderMask(CAGE2.parse(self.order), mask, w.open_until) if mask != "none" else None
+
+    @property
     def policies(self) -> int:
         """P."""
         return len(self.weights)
 
     def player(self, policy: int | None = None, *, greedy: bool = True, seed: int = 0) -> Player | TorchPlayer:
-        """One policy at play, or all of them side by side."""
+        """One policy at play, or all of them side by side; a mask of their order is applied to what they see."""
         if policy is not None and not 0 <= policy < self.policies:
             raise ConfigError(f"policy is {policy}; {self.path} has {self.policies}, numbered from 0")
         which = slice(None) if policy is None else slice(policy, policy + 1)
         parts = (self.weights[which], self.context[which], self.shift[which], self.scale[which])
         seeds = [seed + p for p in range(len(parts[0]))]
         if isinstance(self.head, Choice):
-            return Player(self.spec, *parts, greedy=greedy, seeds=seeds)
+            return Player(self.spec, *parts, greedy=greedy, seeds=seeds, mask=self.order_mask)
         return TorchPlayer(self.head, self.spec, *parts, greedy=greedy, seeds=seeds)
 
 
@@ -63,7 +75,7 @@ def load_policy(path: str | Path) -> SavedPolicy:
     path = checkpoint_in(Path(path))
     checkpoint = load_checkpoint(path)
     if "slots" in checkpoint.info:
-        raise RunError(f"{path} is of a search; its policies see an order, their scores are in its search.csv")
+        raise RunError(f"{path} is of a search; name the run itself, and an order of it")
     plain, network = checkpoint.info["config"], checkpoint.info["network"]
     if plain["target"] == MettagridTrainConfig.target:
         raise RunError(f"{path} was trained on MettaGrid; it can be scored, replayed and played, nothing else")
@@ -76,4 +88,5 @@ def load_policy(path: str | Path) -> SavedPolicy:
     moments = [checkpoint.learner[f"observation_{name}"].numpy() for name in ("count", "mean", "square")]
     shift, scale = scaling_from(*moments, normalise=config.ppo.normalise_observations)
     context = np.array(network["contexts"], np.float64).reshape(len(first), network["context"])
-    return SavedPolicy(path, config, int(checkpoint.info["update"]), head, spec, weights, context, shift, scale)
+    order = config.order if isinstance(config, TrainConfig) else ""
+    return SavedPolicy(path, config, int(checkpoint.info["update"]), head, spec, weights, context, shift, scale, order)

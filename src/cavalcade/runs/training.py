@@ -27,7 +27,7 @@ from cavalcade.ppo.resident.make import resident_device, resident_learner
 from cavalcade.ppo.rollout import Ended
 from cavalcade.ppo.threads import choose_threads, choose_torch_threads, use_threads, use_torch_threads
 from cavalcade.ppo.torch_learner import TorchLearner
-from cavalcade.ppo.trainer import Trainee, train
+from cavalcade.ppo.trainer import Adapt, Trainee, train
 from cavalcade.runs.directory import RunDirectory, provenance
 from cavalcade.runs.display import make_display
 from cavalcade.runs.environments import environment_for
@@ -37,6 +37,7 @@ from cavalcade.runs.ranks import check_parallel, checkpoint_everywhere, share_of
 from cavalcade.runs.recorder import TrainingRecorder
 from cavalcade.runs.writers import make_writer
 from cavalcade.vector.hosted import Hosted, cores
+from cavalcade.workflow.tracking import WorkflowEnvironment
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,8 @@ class Training:
             threads = self._prepare_bptt(config, known)
         else:
             threads = self._prepare_population(config, known)
+        if not isinstance(ranks, TorchRanks):
+            self._games = self.env  # of this process
         self.env.reset()
         if checkpoint:
             self.env.load_state(checkpoint.environment)
@@ -159,7 +162,7 @@ class Training:
         if not isinstance(learner, FusedLearner):
             torch.set_num_threads(threads)
         self.learner = ParallelLearner(learner, ranks)
-        self.env = self.learner.env
+        self._games, self.env = env, self.learner.env
         self.notes = [f"{ranks.size} ranks, {mine.ppo.num_envs} environments and {threads} threads each", *notes]
         if torch.cuda.is_available() and not isinstance(mine, MettagridTrainConfig):
             self.notes.append("on CPUs: ranks do not share trainings on GPUs, except of mettagrid")
@@ -196,7 +199,7 @@ class Training:
             try:
                 timer.skip()
                 try:
-                    train(self.learner, self.config.updates, recorder)
+                    train(self.learner, self.config.updates, recorder, self._adapt())
                 except WorkerError as error:
                     recorder.checkpoint(self.learner)
                     raise WorkerError(f"{error}\ngo on with: cavalcade train --resume {self.run}") from None
@@ -209,6 +212,23 @@ class Training:
         finished = self.learner.state.updates >= self.config.updates
         number = received[0] or (0 if finished else signal.SIGTERM)  # another rank may have got it
         return Outcome(finished, number, sum(timer.seconds.values()), steps)
+
+    def _adapt(self) -> Adapt | None:
+        """What follows the compliance of each update: the multipliers of orders enforced by a cost."""
+        config, env = self.config, self._games
+        if not isinstance(env, WorkflowEnvironment) or not isinstance(config, TrainConfig):
+            return None
+        if config.workflow.enforce != "lagrangian":
+            return None
+
+        def adapt(episodes: Ended) -> dict[str, NDArray]:
+            given = (episodes.policy, episodes.figures, config.policies, config.workflow.follow_threshold)
+            multipliers = env.adapt_multipliers(*given).copy()
+            if isinstance(self.learner, ResidentLearner):
+                self.learner.games.push_weights()
+            return {"multiplier": multipliers}
+
+        return adapt
 
     def _recorder(self) -> Any:
         """Who writes the record; of several ranks, the first."""

@@ -1,21 +1,31 @@
-"""What a search has found: a ranking, what the order explains at all, the effect of each precedence, an answer."""
+"""What a search has found: were orders followed, do they matter, which is best, what does each precedence do."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from cavalcade.search.members import CONFIRM, CONTROL, ORDER, SEARCH, Result
-from cavalcade.statistics import half_interval
-from cavalcade.workflow.orders import Order, Subtasks, precedences
+from cavalcade.config import SearchConfig
+from cavalcade.search.members import CONFIRM, CONTROL, ORDER, PLAIN, SEARCH, Result
+from cavalcade.search.verdict import (
+    ALPHA,
+    LEVEL,
+    Interval,
+    Verdict,
+    difference,
+    iqm,
+    judge,
+    percentiles,
+    resampled,
+    sentence,
+)
+from cavalcade.workflow.orders import Order, Subtasks, classes, precedences
 
-_LEVEL = 0.05
-_SIZEABLE = 0.25  # share of the variance that would be an effect worth having …
-_POWER = 0.9  # … and the chance of finding it that it takes to say that there is none
+_MOST_UNFOLLOWED = 0.1  # share of orders; beyond it, what was to be varied did not vary
 
 
 class Ranked(NamedTuple):
@@ -26,32 +36,58 @@ class Ranked(NamedTuple):
     deviation: float
     trainings: int
     score: float  # mean of its scores in the search, not a number if it was not trained
-    compliance: float
-    confirmed: float  # mean of trainings from scratch on other games, not a number if there were none
-    interval: float  # half the width of the 95 % interval of that
+    compliance: float  # over all its trainings, by Blue's table; not a number if no decision counted
+    counted: float  # decisions that counted per episode
+    true_compliance: float
+    binding: float  # decisions per episode in which it forbade something
+    confirmed: float  # IQM of trainings from scratch on other games, not a number if there were none …
+    low: float  # … and its 95 % interval
+    high: float
+    followed: bool
 
 
 class Explained(NamedTuple):
-    """How much of the variance of scores the order explains: one-way analysis of repeated trainings."""
+    """How much of the variance of scores lies between orders: one-way analysis of repeated trainings."""
 
     orders: int
     trainings: int
     share: float  # of the variance, between orders
-    low: float  # 95 % interval of the share
-    high: float
-    p: float  # of the F test that it explains nothing
-    between: float  # deviation between orders
-    within: float  # deviation between trainings of one order
-    power: float  # chance that a share of `_SIZEABLE` would have been found
+    between: float  # standard deviation between orders
+    within: float  # standard deviation between trainings of one order
 
 
 class Effect(NamedTuple):
-    """How much better orders are that put a before b than those that do not."""
+    """How much better orders are that put a before b than those that do not, corrected for the number of pairs."""
 
     a: str
     b: str
     mean: float
-    deviation: float
+    low: float
+    high: float
+    binding: float  # decisions per episode in which one of them came before the other
+
+
+class Check(NamedTuple):
+    """The manipulation check: did orders vary what policies do?"""
+
+    trials: dict[int, list[float]]  # scores of comparable trainings from scratch, by order that was followed
+    unfollowed: list[int]  # orders left out
+    confirmed: bool  # trials are those of the confirmation
+    classes: dict[int, int]  # by order: its class, the first order that binds as it does
+    bound: NDArray  # decisions per episode that bound, by pair of subtasks
+
+    @property
+    def units(self) -> dict[int, list[float]]:
+        """Scores by class: orders that never bind differently are one and the same."""
+        found: dict[int, list[float]] = {}
+        for order, scores in self.trials.items():
+            found.setdefault(self.classes[order], []).extend(scores)
+        return found
+
+    @property
+    def failed(self) -> bool:
+        """Whether too few orders were followed to say anything about them."""
+        return len(self.unfollowed) > _MOST_UNFOLLOWED * (len(self.unfollowed) + len(self.trials))
 
 
 @dataclass(frozen=True)
@@ -61,9 +97,14 @@ class Findings:
     ranking: list[Ranked]
     explained: Explained | None
     effects: list[Effect]
-    groups: dict[str, list[float]]  # scores of trainings from scratch: the winner, and each control
-    winner: int
+    groups: dict[str, list[float]]  # scores of trainings from scratch: the best order, and each control
+    best: int  # the order with the highest posterior mean among those followed, −1 if there is none
+    winner: bool  # whether it is better than plain PPO or than the runner-up
+    headline: str  # which is best, and better than what
+    check: Check
+    verdict: Verdict | None
     answer: str
+    notes: list[str] = field(default_factory=list)
 
 
 def explain(scores: Sequence[Sequence[float]]) -> Explained | None:
@@ -77,96 +118,229 @@ def explain(scores: Sequence[Sequence[float]]) -> Explained | None:
     grand = np.concatenate(groups).mean()
     between = sum(len(g) * (float(g.mean()) - grand) ** 2 for g in groups) / (k - 1)
     size = (n - float((sizes**2).sum()) / n) / (k - 1)
-    if within == 0:
-        exact = float(between > 0)
-        return Explained(k, n, exact, exact, exact, 1 - exact, math.sqrt(between / size), 0.0, 1.0)
-    f = between / within
-
-    def share(ratio: float) -> float:
-        return float(np.clip((ratio - 1) / (ratio - 1 + size), 0, 1))
-
-    low, high = (share(f / float(stats.f.ppf(q, k - 1, n - k))) for q in (1 - _LEVEL / 2, _LEVEL / 2))
-    deviation = math.sqrt(max(between - within, 0) / size)
-    limit = float(stats.f.isf(_LEVEL, k - 1, n - k))
-    power = float(stats.f.sf(limit / (1 + size * _SIZEABLE / (1 - _SIZEABLE)), k - 1, n - k))
-    p = float(stats.f.sf(f, k - 1, n - k))
-    return Explained(k, n, share(f), low, high, p, deviation, math.sqrt(within), power)
+    between = max(between - within, 0.0) / size
+    share = between / (between + within) if between + within else 0.0
+    return Explained(k, n, share, math.sqrt(between), math.sqrt(within))
 
 
-def effects(subtasks: Subtasks, orders: Sequence[Order], mean: NDArray, covariance: NDArray) -> list[Effect]:
-    """The effect of each precedence, from the posterior over all orders."""
-    signs = precedences(orders)
-    found = []
-    for k, (a, b) in enumerate(subtasks.pairs()):
-        contrast = np.where(signs[:, k] > 0, 1.0, -1.0) / (len(orders) / 2)
-        deviation = math.sqrt(max(float(contrast @ covariance @ contrast), 0.0))
-        found.append(Effect(subtasks.names[a], subtasks.names[b], float(contrast @ mean), deviation))
-    return found
+def comparable(config: SearchConfig, results: Sequence[Result], purposes: Sequence[str]) -> list[Result]:
+    """Trainings of orders at one budget: of a search by halving, those of the highest rung that compares any."""
+    mine = [r for r in results if r.member.kind == ORDER and r.member.purpose in purposes]
+    rung = top_rung(mine) if config.searcher == "halving" else None
+    return [r for r in mine if rung is None or r.member.rung == rung]
+
+
+def top_rung(results: Sequence[Result]) -> int:
+    """The highest rung with at least two orders of the search."""
+    rungs = sorted({r.member.rung for r in results}, reverse=True)
+    orders = {rung: {r.member.order for r in results if r.member.rung == rung} for rung in rungs}
+    return next((rung for rung in rungs if len(orders[rung]) >= 2), rungs[-1] if rungs else 0)
+
+
+def check(config: SearchConfig, orders: Sequence[Order], results: Sequence[Result]) -> Check:
+    """Which trainings from scratch can be compared, and whether what was to be varied did vary."""
+    trained = [r for r in results if r.member.kind == ORDER]
+    bound = np.mean([r.bound for r in trained], axis=0) if trained else np.zeros(0)
+    listed = config.searcher in ("exhaustive", "fixed", "random")  # their orders do not depend on scores
+    found: list[tuple[int, bool, list[Result]]] = []
+    for purpose in (CONFIRM, SEARCH) if listed else (CONFIRM,):
+        mine = [r for r in comparable(config, results, (purpose,)) if not r.member.start]
+        counts = np.bincount([r.member.order for r in mine], minlength=len(orders))
+        found.append((int((counts >= 2).sum()), purpose == CONFIRM, mine))
+    _, confirmed, mine = max(found, key=lambda one: one[0])
+    by_order: dict[int, list[Result]] = {}
+    for r in mine:
+        by_order.setdefault(r.member.order, []).append(r)
+    threshold = config.workflow.follow_threshold
+    unfollowed = [order for order, rs in by_order.items() if pooled(rs) < threshold]
+    trials = {order: [r.score for r in rs] for order, rs in by_order.items() if order not in unfollowed}
+    binding = np.flatnonzero(bound > 0)
+    return Check(trials, sorted(unfollowed), confirmed, dict(enumerate(classes(orders, binding))), bound)
+
+
+def pooled(results: Sequence[Result], name: str = "compliance", counted: str = "counted") -> float:
+    """Compliance over all decisions of some trainings; not a number if none counted."""
+    pairs = [(getattr(r, name), getattr(r, counted)) for r in results if getattr(r, counted)]
+    total = sum(n for _, n in pairs)
+    return sum(c * n for c, n in pairs) / total if total else math.nan
+
+
+def verdict_of(config: SearchConfig, found: Check) -> Verdict | None:
+    """The verdict on what was checked; none where there is nothing to judge."""
+    if found.failed or len(found.units) < 2:
+        return None
+    return judge(found.units, margin=config.margin, looks=config.confirm_batches if found.confirmed else 1)
 
 
 def findings(
-    subtasks: Subtasks, orders: Sequence[Order], results: Sequence[Result], belief: Any, winner: int, listed: bool
+    config: SearchConfig, subtasks: Subtasks, orders: Sequence[Order], results: Sequence[Result], belief: Any
 ) -> Findings:
-    """What the results of a search say; listed: its orders did not depend on scores, so repeats of it count too."""
-    searched = [r for r in results if r.member.purpose == SEARCH and r.member.kind == ORDER]
-    confirmed = [r for r in results if r.member.purpose == CONFIRM]
+    """What the results of a search say; belief: the posterior given all of them."""
+    found = check(config, orders, results)
+    verdict = verdict_of(config, found)
+    groups: dict[str, list[float]] = {}
+    for r in results:
+        if r.member.purpose == CONTROL:
+            groups.setdefault(r.member.kind, []).append(r.score)
+    ranking = _ranking(config, results, belief, found)
+    best, winner, headline = _best(found, ranking, groups.get(PLAIN, []), subtasks, orders)
+    groups = {"best order": found.units.get(found.classes[best], []) if best >= 0 else []} | groups
+    balanced = len(found.trials) == len(orders) and min(map(len, found.trials.values())) >= 2
+    signs = precedences(orders)
+    estimate = trained_effects if balanced else believed_effects
+    intervals = estimate(signs, found.trials if balanced else belief)
+    effects = [
+        Effect(subtasks.names[a], subtasks.names[b], *interval, float(found.bound[k]) if len(found.bound) else 0.0)
+        for k, ((a, b), interval) in enumerate(zip(subtasks.pairs(), intervals, strict=True))
+    ]
+    return Findings(
+        ranking=ranking,
+        explained=explain(list(found.units.values())),
+        effects=effects,
+        groups=groups,
+        best=best,
+        winner=winner,
+        headline=headline,
+        check=found,
+        verdict=verdict,
+        answer=_answer(config, found, verdict),
+        notes=_notes(config, found, subtasks, orders),
+    )
+
+
+def _ranking(config: SearchConfig, results: Sequence[Result], belief: Any, found: Check) -> list[Ranked]:
+    mine = comparable(config, results, (SEARCH, CONFIRM))
     ranking = []
     for i in np.argsort(-belief.mean):
-        mine = [r for r in searched if r.member.order == i]
-        again = [r.heldout for r in confirmed if r.member.order == i]
-        if not mine and not again:
+        rs = [r for r in mine if r.member.order == i]
+        if not rs:
             continue
-        compliance = [r.compliance for r in mine if not math.isnan(r.compliance)]
+        searched = [r.score for r in rs if r.member.purpose == SEARCH]
+        again = interval_of([r.score for r in rs if r.member.purpose == CONFIRM])
         ranking.append(
             Ranked(
                 order=int(i),
                 mean=float(belief.mean[i]),
                 deviation=float(belief.deviation[i]),
-                trainings=len(mine),
-                score=_mean([r.score for r in mine]),
-                compliance=_mean(compliance),
-                confirmed=_mean(again),
-                interval=half_interval(again),
+                trainings=len(searched),
+                score=float(np.mean(searched)) if searched else math.nan,
+                compliance=pooled(rs),
+                counted=float(np.mean([r.counted for r in rs])),
+                true_compliance=pooled(rs, "true_compliance", "true_counted"),
+                binding=float(np.mean([r.binding for r in rs])),
+                confirmed=again.estimate,
+                low=again.low,
+                high=again.high,
+                followed=not pooled(rs) < config.workflow.follow_threshold,
             )
         )
-    groups: dict[str, list[float]] = {"winner": [r.heldout for r in confirmed if r.member.order == winner]}
-    for r in results:
-        if r.member.purpose == CONTROL:
-            groups.setdefault(r.member.kind, []).append(r.heldout)
-    explained = explained_by_order(results, (SEARCH, CONFIRM) if listed else (CONFIRM,))
-    return Findings(
-        ranking, explained, effects(subtasks, orders, belief.mean, belief.covariance), groups, winner, answer(explained)
-    )
+    return ranking
 
 
-def explained_by_order(results: Sequence[Result], purposes: Sequence[str]) -> Explained | None:
-    """What the order explains, from repeated trainings from scratch; of the purposes, the one with most orders."""
+def interval_of(scores: Sequence[float]) -> Interval:
+    """The IQM of scores with its interval; not a number where there are none."""
+    if not len(scores):
+        return Interval(math.nan, math.nan, math.nan)
+    rng = np.random.Generator(np.random.Philox(key=0))
+    return percentiles(resampled(scores, rng), float(iqm(np.asarray(scores))), len(scores))
+
+
+def _best(
+    found: Check, ranking: Sequence[Ranked], plain: Sequence[float], subtasks: Subtasks, orders: Sequence[Order]
+) -> tuple[int, bool, str]:
+    """The best order, whether it beats plain PPO or the runner-up, and a sentence about it.
+
+    Comparisons are corrected for the number of classes the best was chosen from.
+    """
+    followed = [r.order for r in ranking if r.followed and (r.order in found.trials or not found.trials)]
+    if not followed:
+        return -1, False, "no order was followed"
+    best, units = followed[0], found.units
+    name = subtasks.name_of(orders[best])
+    mine = units.get(found.classes[best], [])
+    level = LEVEL / max(1, len(units))
+    rivals: list[tuple[str, Sequence[float]]] = [("plain PPO", plain)] if plain else []
+    second = next((order for order in followed if found.classes[order] != found.classes[best]), None)
+    if second is not None:
+        rivals.append((f"the runner-up {subtasks.name_of(orders[second])}", units.get(found.classes[second], [])))
+    said, wins = [], False
+    for rival, scores in rivals:
+        if len(mine) and len(scores):
+            d = difference(mine, scores, level=level)
+            wins |= d.low > 0
+            word = "better than" if d.low > 0 else "worse than" if d.high < 0 else "not distinguishable from"
+            said.append(f"{word} {rival} ({d.estimate:+.2f}, {d.low:+.2f} to {d.high:+.2f})")
+    if wins:
+        return best, True, f"winner: {name}; {'; '.join(said)}"
+    if not said:
+        return best, False, f"highest: {name}; not compared with anything"
+    names = " or ".join(rival for rival, scores in rivals if len(scores))
+    return best, False, f"no order is better than {names}; the highest, {name}, is {'; '.join(said)}"
+
+
+def _answer(config: SearchConfig, found: Check, verdict: Verdict | None) -> str:
+    many, trainings = len(found.trials), sum(map(len, found.trials.values()))
+    if found.failed:
+        threshold = config.workflow.follow_threshold
+        return (
+            f"Cannot tell whether the order matters: the orders were not followed ({len(found.unfollowed)} of "
+            f"{many + len(found.unfollowed)} have a compliance below {threshold:g})."
+        )
+    if many and not (found.bound > 0).any():
+        return "No, the order does not matter here: no decision was ever bound by an order."
+    if verdict is None and many > 1:
+        return (
+            f"Cannot tell whether the order matters: the {many} orders compared never bound a decision differently; "
+            "they are one and the same."
+        )
+    units = len(found.units)
+    same = f" in {units} classes that bind differently" if units < many else ""
+    verdict = verdict or Verdict("cannot tell", 1.0, ALPHA, config.margin, None, -1)
+    return sentence(verdict, f"{many} orders{same}, {trainings} trainings from scratch")
+
+
+def _notes(config: SearchConfig, found: Check, subtasks: Subtasks, orders: Sequence[Order]) -> list[str]:
+    """What the manipulation check says."""
+    notes = []
+    if found.unfollowed:
+        names = ", ".join(subtasks.text(orders[order]) for order in found.unfollowed)
+        notes.append(f"not followed (compliance below {config.workflow.follow_threshold:g}), left out: {names}")
+    pairs = subtasks.pairs()
+    never = [f"{subtasks.names[a]}/{subtasks.names[b]}" for (a, b), n in zip(pairs, found.bound, strict=False) if not n]
+    if never:
+        count = len(set(found.classes.values()))
+        notes.append(
+            f"never bound, so negative controls: {', '.join(never)}; the {len(orders)} orders are {count} classes"
+        )
+    return notes
+
+
+def believed_effects(signs: NDArray, belief: Any) -> list[Interval]:
+    """The effect of each precedence from the posterior over all orders, corrected for their number."""
+    z = float(stats.norm.isf(LEVEL / signs.shape[1] / 2))
     found = []
-    for purpose in purposes:
-        by_order: dict[int, list[float]] = {}
-        for r in results:
-            if r.member.purpose == purpose and r.member.kind == ORDER and not r.member.start:
-                by_order.setdefault(r.member.order, []).append(r.heldout)
-        found.append(explain(list(by_order.values())))
-    return max((e for e in found if e), key=lambda e: e.orders, default=None)
+    for column in signs.T:
+        contrast = np.where(column > 0, 1.0, -1.0) / (len(signs) / 2)
+        deviation = math.sqrt(max(float(contrast @ belief.covariance @ contrast), 0.0))
+        mean = float(contrast @ belief.mean)
+        found.append(Interval(mean, mean - z * deviation, mean + z * deviation))
+    return found
 
 
-def answer(e: Explained | None) -> str:
-    """Does the order matter here? Yes, no, or cannot tell."""
-    if e is None:
-        return "Cannot tell whether the order matters: it takes at least two trainings of at least two orders."
-    facts = (
-        f"{e.orders} orders, {e.trainings} trainings from scratch: the order explains {e.share:.0%} of the variance of "
-        f"scores (95 % interval {e.low:.0%} to {e.high:.0%}, F test p = {e.p:.2g}); deviation {e.between:.2f} between "
-        f"orders, {e.within:.2f} between trainings of one order."
-    )
-    if e.p < _LEVEL:
-        return f"Yes, the order matters here. {facts}"
-    chance = f"a share of {_SIZEABLE:.0%} would have been found with a chance of {e.power:.0%}"
-    if e.power >= _POWER:
-        return f"No, the order does not matter here: {chance}. {facts}"
-    return f"Cannot tell whether the order matters: no effect was found, but {chance} only. {facts}"
+def trained_effects(signs: NDArray, trials: Mapping[int, Sequence[float]]) -> list[Interval]:
+    """The effect of each precedence where every order was trained: mean IQM of orders with it minus without.
 
-
-def _mean(values: Sequence[float]) -> float:
-    return float(np.mean(values)) if len(values) else math.nan
+    Trainings are resampled within each order; the spread is corrected for the few trainings of each, and the level for
+    the number of precedences.
+    """
+    rng = np.random.Generator(np.random.Philox(key=0))
+    few = min(map(len, trials.values()))
+    draws = np.stack([resampled(trials[order], rng) for order in range(len(signs))])  # (orders, R)
+    means = np.array([float(iqm(np.asarray(trials[order]))) for order in range(len(signs))])
+    contrasts = signs.T / (len(signs) / 2)  # (pairs, orders)
+    tail, wider = LEVEL / signs.shape[1] / 2, math.sqrt(few / (few - 1))
+    found = []
+    for estimate, row in zip(contrasts @ means, contrasts @ (draws - means[:, None]), strict=True):
+        low, high = np.quantile(row, [tail, 1 - tail])
+        found.append(Interval(float(estimate), float(estimate + wider * low), float(estimate + wider * high)))
+    return found

@@ -40,15 +40,13 @@ def searched(results: Sequence[Result]) -> list[Result]:
 
 def resumes(config: SearchConfig) -> bool:
     """Whether a revisited order goes on training, so that its older scores say less."""
-    return config.warm_start != "none" or config.searcher == "halving"
+    return config.warm_start != "none" and not config.evaluate_only
 
 
 def observations(config: SearchConfig, results: Sequence[Result]) -> list[Observation]:
-    """What the searcher may know: the scores of the search, gated if so configured."""
+    """Scores of trainings as a Gaussian process takes them, gated if so configured."""
     return [
-        Observation(r.member.order, r.score, r.error**2, r.member.rung)
-        for r in searched(results)
-        if r.passed or not config.gate
+        Observation(r.member.order, r.score, r.error**2, r.member.rung) for r in results if r.passed or not config.gate
     ]
 
 
@@ -66,7 +64,7 @@ def propose(
     config: SearchConfig, orders: Sequence[Order], results: Sequence[Result], pending: Sequence[Proposal], made: int
 ) -> Proposal | None:
     """The next order."""
-    return searcher_for(config, orders, results).propose(observations(config, results), pending, made)
+    return searcher_for(config, orders, results).propose(observations(config, searched(results)), pending, made)
 
 
 def again(

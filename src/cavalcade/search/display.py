@@ -18,15 +18,19 @@ def _what(search: Search, order: int) -> str:
     return search.subtasks.text(search.orders[order]) if order >= 0 else "random orders"
 
 
+def decisions(r: Result) -> str:
+    """Compliance, and how many decisions per episode it comes from."""
+    return "no decisions" if math.isnan(r.compliance) else f"{r.compliance:.2f} of {r.counted:.1f}"
+
+
 def line(search: Search, r: Result) -> str:
     """A finished training in a line."""
     m, c = r.member, search.config
     kind = "" if m.kind == "order" else f"{m.kind}: "
     believed = "" if math.isnan(m.mean) else f"  believed {m.mean:.1f} ± {m.deviation:.1f}"
-    compliance = "undefined" if math.isnan(r.compliance) else f"{r.compliance:.2f} (chance {r.chance:.2f})"
     used = f"{r.used:,.0f}/{c.total_episodes:,} episodes"
     return (
-        f"{search.seconds:6.1f} s  {m.purpose:<8}{r.score:>8.2f} ± {r.error:<5.2f} compliance {compliance:<20}"
+        f"{search.seconds:6.1f} s  {m.purpose:<8}{r.score:>8.2f} ± {r.error:<5.2f} compliance {decisions(r):<14} "
         f"{kind}{_what(search, m.order)}{believed}  {used}"
     )
 

@@ -35,13 +35,13 @@ def make_environment(
 ) -> WorkflowEnvironment:
     """A batch of a search's domain."""
     workflow, task = config.workflow, config.task
-    options: dict[str, Any] = {
-        "definition": workflow.compliance, "alpha": workflow.alpha, "beta": workflow.beta,
+    options: dict[str, Any] = workflow.counting | {
         "gamma": config.ppo.gamma, "stream": stream, "seed": seed, "horizon": task.horizon,
         "horizon_ends": config.ppo.horizon_ends,
     }  # fmt: skip
     if config.target == "checkpoints":
         return Checkpoints(num_envs, **options)
+    options["open_until"] = workflow.open_until
     if config.target == "cyborg":
         return WorkflowCyborg(
             Path(config.cyborg),

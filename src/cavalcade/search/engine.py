@@ -1,9 +1,9 @@
 """A search run: proposes, trains, scores, confirms; resumable at any moment, its budget counted exactly.
 
 First the search: a searcher proposes orders, q of them train side by side, each finished one is scored on fresh games
-and makes room for the next. Then confirmation: the winner and some rivals, from the second best to the worst, train
+and makes room for the next. Then confirmation: the best order and some rivals, from the second best to the worst, train
 from scratch on fresh seeds, and so do the controls, as further members of the same population. They are scored on games
-that the search has not seen.
+that the search has not seen. While they leave the answer open, another batch of them is trained, up to a limit.
 """
 
 import math
@@ -23,24 +23,25 @@ from cavalcade.fleet import import_ray
 from cavalcade.jit import all_threads
 from cavalcade.plain import as_dict
 from cavalcade.ppo.learner import network_for
-from cavalcade.ppo.player import Player
 from cavalcade.ppo.precompile import compiled_learner
 from cavalcade.ppo.threads import choose_threads, use_threads
 from cavalcade.runs.checkpoint import save_checkpoint
 from cavalcade.runs.directory import METRICS, SEARCH, RunDirectory, provenance
 from cavalcade.runs.logs import Log
+from cavalcade.search.analysis import check, comparable, top_rung, verdict_of
 from cavalcade.search.decisions import DECISIONS, Decision, observations, propose, resumes, searched
 from cavalcade.search.domains import given_orders, make_environment, subtasks_of
-from cavalcade.search.members import CONFIRM, CONTROL, CONTROLS, ORDER, SHUFFLED, UNIVERSAL, Member, Result
+from cavalcade.search.members import CONFIRM, CONTROL, CONTROLS, ORDER, PLAIN, UNIVERSAL, Member, Result
 from cavalcade.search.members import SEARCH as SEARCHING
+from cavalcade.search.policies import POLICIES
 from cavalcade.search.pool import on_gpu
 from cavalcade.search.records import COLUMNS, csv_row, metrics_row
-from cavalcade.search.scoring import Scorer
+from cavalcade.search.scoring import CpuScorer, Policies, Score
 from cavalcade.search.searchers import GpSearcher, Proposal
 from cavalcade.search.trainings import Done, LocalTrainings, Saved, Trainings
 from cavalcade.workflow.orders import Order, kendall
+from cavalcade.workflow.summary import COMPLIANCE
 
-POLICIES = "policies"
 _OVERDUE = 10.0  # seconds
 _SCORING = 4  # threads that play scores while a GPU trains
 _PER_THREAD = 4  # orders in training together; more only costs memory
@@ -79,6 +80,8 @@ class Search:
         self.made = int(info.get("made", 0))  # proposals
         self.members = int(info.get("members", 0))
         self.queue = [Member(**plain) for plain in info.get("queue", [])]  # to be trained after the search
+        self.batches = int(info.get("batches", 0))  # of confirmation, planned so far
+        self._judged = (-1, False)  # after how many results the answer was open
         self.searching = bool(info.get("searching", True))
         self.updates, self.steps = int(info.get("update", 0)), int(info.get("steps", 0))
         self.scoring_seconds = float(info.get("scoring_seconds", 0.0))
@@ -127,7 +130,7 @@ class Search:
     @property
     def done(self) -> bool:
         """Whether nothing is left to do."""
-        return not self.searching and not self.queue and not self.trainings.slots
+        return not self.searching and not self.queue and not self.trainings.slots and not self._open()
 
     def advance(self) -> Iterator[Result]:
         """One update of everything in training, or with Ray what has arrived; yields what has finished."""
@@ -144,9 +147,9 @@ class Search:
             self.steps += made * self.config.steps_per_update
             self._metrics.write([metrics_row(self.updates, self.steps, self.trainings.slots, self.seconds)])
         for done in self.trainings.finished():
-            result = self._finish(done)
-            self.book(result)
-            yield result
+            for result in self._finish(done):
+                self.book(result)
+                yield result
         if self.updates % self.config.checkpoint_every == 0 or self._overdue():
             self._fill()
             self.checkpoint()
@@ -180,6 +183,7 @@ class Search:
             "made": self.made,
             "members": self.members,
             "queue": [asdict(member) for member in self.queue],
+            "batches": self.batches,
             "searching": self.searching,
             "scoring_seconds": self.scoring_seconds,
             "seconds": self.seconds,
@@ -193,20 +197,28 @@ class Search:
             log.close()
         self.trainings.close()
 
-    def winner(self) -> int:
-        """The best order of the search: by posterior mean among those trained."""
-        return self._ranked()[0]
-
-    def _ranked(self) -> list[int]:
-        """The orders that the search trained, best first by posterior mean."""
+    def ranked(self) -> list[int]:
+        """The orders trained at comparable budgets, best first by posterior mean."""
         mean = self.belief().mean
-        return sorted({r.member.order for r in searched(self.results)}, key=lambda order: (-mean[order], order))
+        trained = {r.member.order for r in comparable(self.config, self.results, (SEARCHING, CONFIRM))}
+        return sorted(trained, key=lambda order: (-mean[order], order))
 
     def belief(self) -> Any:
-        """The posterior over all orders after the search."""
+        """The posterior over all orders, confirmation included."""
         c = self.config
         searcher = GpSearcher(self.orders, c.kernel, seed=c.seed, resumed=resumes(c))
-        return searcher.believe(observations(c, self.results), ())
+        return searcher.believe(observations(c, comparable(c, self.results, (SEARCHING, CONFIRM))), ())
+
+    def _open(self) -> bool:
+        """Whether the answer is open and another batch of trainings may decide it."""
+        c = self.config
+        if not c.confirm or c.shard or not 0 < self.batches < c.confirm_batches:
+            return False
+        if self._judged[0] != len(self.results):
+            found = check(c, self.orders, self.results)
+            verdict = verdict_of(c, found) if found.confirmed else None
+            self._judged = len(self.results), verdict is not None and verdict.answer == "cannot tell"
+        return self._judged[1]
 
     def _fill(self) -> None:
         """Lets up to q members train."""
@@ -223,13 +235,17 @@ class Search:
                 return None  # what is in training decides how to go on
             self.searching = False
             self.queue = self._plan()
+        if not self.queue and not self.trainings.slots and self._open():
+            self.queue = self._plan_again()
         return self.queue.pop(0) if self.queue else None
 
     def _propose(self) -> Member | None:
         c = self.config
-        if c.warm_start == "universal" and self.members == 0:
-            self.used_steps += c.steps_per_order
-            return self._member(SEARCHING, UNIVERSAL, -1, c.updates_per_order)
+        if c.warm_start == "universal" and self.members < (c.rounds if c.evaluate_only else 1):
+            self.used_steps += c.universal_updates * c.steps_per_update
+            return self._member(SEARCHING, UNIVERSAL, -1, c.universal_updates)
+        if c.evaluate_only:
+            return None
         if c.warm_start == "universal" and not any(r.member.kind == UNIVERSAL for r in self.results):
             return None
         listed = c.searcher in ("exhaustive", "fixed")
@@ -243,16 +259,19 @@ class Search:
         return None
 
     def _choose(self) -> Member | None:
-        """The searcher's next, if the budget allows it."""
+        """The searcher's next, if the budget allows it; nobody is asked when it cannot."""
         c = self.config
+        budget = c.total_episodes * c.task.horizon
+        if self.used_steps + c.steps_per_order > budget:
+            return None
         in_training = [slot.member for slot in self.trainings.slots if slot.member.kind == ORDER]
         pending = [Proposal(m.order, rung=m.rung) for m in in_training if m.purpose == SEARCHING]
         proposal = propose(c, self.orders, self.results, pending, self.made)
         if proposal is None:
             return None
-        factor = 3**proposal.rung - (3 ** (proposal.rung - 1) if proposal.rung else 0)
+        factor = 3**proposal.rung  # from scratch on every rung, so that scores of a rung compare
         steps = factor * c.steps_per_order
-        if self.used_steps + steps > c.total_episodes * c.task.horizon:
+        if self.used_steps + steps > budget:
             return None
         self.used_steps += steps
         self.made += 1
@@ -296,38 +315,61 @@ class Search:
         return Member(number, purpose, kind, order, _SEEDS_PER_SEARCH * self.config.seed + number, updates, **more)
 
     def _plan(self) -> list[Member]:
-        """What confirms the search: winner, rivals and controls, each several times from scratch."""
+        """What confirms the search: the best order, rivals and controls, each several times from scratch."""
         c = self.config
         if not c.confirm or c.shard:
             return []
-        winner, *others = self._ranked()
+        best, *others = self.ranked()
         places = np.unique(np.linspace(0, len(others) - 1, min(c.rivals, len(others))).round().astype(int))
-        chosen = [winner, *(others[i] for i in places)]
-        plan = [(CONFIRM, ORDER, order) for order in chosen]
+        plan = [(CONFIRM, ORDER, order) for order in (best, *(others[i] for i in places))]
         if c.controls:
-            plan += [(CONTROL, kind, -1 if kind == SHUFFLED else winner) for kind in CONTROLS]
-        return [self._member(*what, c.updates_per_order) for _ in range(c.confirm) for what in plan]
+            plan += [(CONTROL, kind, best if kind == PLAIN else -1) for kind in CONTROLS]
+        return self._batch(plan)
 
-    def _finish(self, done: Done) -> Result:
-        """Books a member that is done, and keeps its policy."""
-        slot, found, tail = done.slot, done.found, done.tail
-        m = slot.member
+    def _plan_again(self) -> list[Member]:
+        """Another batch of the same orders and controls."""
+        said = [(m.purpose, m.kind, m.order) for m in (r.member for r in self.results) if m.purpose != SEARCHING]
+        return self._batch(list(dict.fromkeys(said)))
+
+    def _batch(self, plan: list[tuple[str, str, int]]) -> list[Member]:
+        """Trainings of a plan, at the budget that orders were compared at."""
+        c = self.config
+        self.batches += 1
+        rung = top_rung(searched(self.results)) if c.searcher == "halving" else 0
+        updates = 3**rung * c.updates_per_order
+        return [self._member(*what, updates, rung=rung) for _ in range(c.confirm) for what in plan]
+
+    def _finish(self, done: Done) -> list[Result]:
+        """Takes note of a member that is done, and keeps its policy; with evaluate-only, a result for every order."""
+        slot, m = done.slot, done.slot.member
         self.scoring_seconds += done.seconds
         self._store(m.stored_as, done.policy)
         c, unused = self.config, m.updates - slot.updates
-        steps = slot.updates * c.steps_per_update
         if m.purpose == SEARCHING and not c.shard:  # shares must stop at the same number
             self.used_steps -= unused * c.steps_per_update
-        score, error = (tail, done.tail_error) if c.score == "tail" else (found.mean, found.error)
-        latest = slot.latest
-        passed = not c.compliance_threshold or latest.get("compliance", math.nan) >= c.compliance_threshold
+        found = [self._result(done, m, slot.updates, done.found)]
+        for order, score in enumerate(done.by_order):
+            scored = self._member(SEARCHING, ORDER, order, 0, start=m.stored_as)
+            found.append(self._result(done, scored, 0, score))
+        return found
+
+    def _result(self, done: Done, member: Member, updates: int, score: Score | None) -> Result:
+        """What came of a member; without a score, its training episodes say it all."""
+        c, latest = self.config, done.slot.latest
+        steps = updates * c.steps_per_update
+        means = score.means if score else latest
+        mean, error = (score.mean, score.error) if score else (done.tail, done.tail_error)
+        names = ("compliance", "counted", "true_compliance", "true_counted", "choice", "original", "chance", "binding")
+        pairs = [f"{self.subtasks.names[a]}/{self.subtasks.names[b]}" for a, b in self.subtasks.pairs()]
+        aligned = latest.get(COMPLIANCE[c.workflow.compliance], math.nan)
+        passed = not c.compliance_threshold or aligned >= c.compliance_threshold
         return Result(
-            member=m, stop=done.why, updates=slot.updates, episodes=steps / c.task.horizon,
-            steps=steps, used=self.used, score=score,
-            error=error, heldout=found.mean, tail=tail, task=latest.get("task", math.nan),
-            bonus=latest.get("bonus", math.nan), total=latest.get("total", math.nan), compliance=found.compliance,
-            chance=found.chance, counted=found.counted, training_compliance=latest.get("compliance", math.nan),
-            passed=bool(passed), seconds=self.seconds,
+            member=member, stop=done.why, updates=updates, episodes=steps / c.task.horizon, steps=steps, used=self.used,
+            score=mean, error=error, heldout=score.mean if score else math.nan, tail=done.tail,
+            **{name: latest.get(name, math.nan) for name in ("task", "bonus", "total", "multiplier")},
+            **{name: means.get(name, math.nan) for name in names},
+            bound=[means.get(name, 0.0) for name in pairs],
+            training_compliance=aligned, passed=bool(passed), seconds=self.seconds,
         )  # fmt: skip
 
     def _store(self, name: str, policy: dict[str, Tensor]) -> None:
@@ -361,9 +403,13 @@ def compile_all(config: SearchConfig, orders: list[Order], gpu: bool) -> None:
     if not gpu:
         compiled_learner(env, config.ppo, [0])
     _, spec = network_for(env, config.ppo)
+    if gpu or config.score == "tail":
+        return
     scaling = np.zeros((1, spec.inputs))
-    player = Player(spec, spec.initial_weights([0]).numpy(), np.zeros((1, 0)), scaling, scaling + 1)
-    Scorer(replace(config, score_episodes=2), orders, threads).score(player, Member(0, SEARCHING, ORDER, 0, 0, 1))
+    policies = Policies(spec, spec.initial_weights([0]), scaling, scaling + 1)
+    CpuScorer(replace(config, score_episodes=2), orders, threads).score(
+        policies, [Member(0, SEARCHING, ORDER, 0, 0, 1)]
+    )
 
 
 def results_of(info: Mapping[str, Any]) -> list[Result]:

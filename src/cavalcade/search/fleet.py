@@ -20,8 +20,7 @@ from cavalcade.ppo.threads import use_threads
 from cavalcade.search.domains import subtasks_of
 from cavalcade.search.members import Member
 from cavalcade.search.pool import Pool, Slot
-from cavalcade.search.scoring import Scorer
-from cavalcade.search.trainings import Done, Saved, done
+from cavalcade.search.trainings import Done, Saved, done, make_scorer
 
 _LOOK = 10.0  # seconds between looks at a cluster on which nothing happens
 _START, _STATE = "start", "state"  # begin the names of what a checkpoint holds of slices
@@ -53,18 +52,18 @@ def train_slice(plain: dict[str, Any], slots: list[Slot], starts: list[Any], sta
     orders, threads = subtasks_of(config).orders(), max(1, config.ray.task_cpus)
     use_threads(threads)
     pool = Pool(config, orders, len(slots), threads)
-    scorer = Scorer(config, orders, threads)
+    scorer = make_scorer(config, orders, threads)
     try:
         if state:
             pool.load(*state[:3], state.info["slots"])
         else:
             for i, (slot, stored) in enumerate(zip(slots, starts, strict=True)):
                 pool.start(i, slot.member, stored)
-        made, over = 0, []
+        made, over = 0, list[Done]()
         for _ in range(updates):
             pool.update()
             made += len(pool.busy)
-            over += [done(pool, scorer, i, why) for i, why in pool.finished()]
+            over += done(pool, scorer)
             if not pool.busy:
                 return Step([], None, over, made)
         if len(pool.busy) < len(slots):
@@ -74,7 +73,8 @@ def train_slice(plain: dict[str, Any], slots: list[Slot], starts: list[Any], sta
         return Step([slot for slot in pool.slots if slot], Saved(policy, rest, games, info), over, made)
     finally:
         pool.env.close()
-        scorer.close()
+        if scorer:
+            scorer.close()
 
 
 class Fleet:

@@ -4,11 +4,10 @@ import math
 from dataclasses import dataclass
 
 SEARCH, CONFIRM, CONTROL = "search", "confirm", "control"
-# Kinds of training: how the order enters. Controls train as long, as often and from as many steps.
-ORDER, NO_ALIGNMENT, SHUFFLED, UNSEEN, PLAIN, UNIVERSAL = (
-    "order", "no alignment", "shuffled", "unseen", "plain PPO", "universal",
-)  # fmt: skip
-CONTROLS = (NO_ALIGNMENT, SHUFFLED, UNSEEN, PLAIN)
+# Kinds of training: how the order enters. Controls train as long, as often and from as many steps: with another order
+# in each episode, the same without seeing which, and without any order.
+ORDER, SHUFFLED, UNSEEN, PLAIN, UNIVERSAL = "order", "shuffled", "shuffled unseen", "plain PPO", "universal"
+CONTROLS = (SHUFFLED, UNSEEN, PLAIN)
 
 
 @dataclass(frozen=True)
@@ -29,19 +28,24 @@ class Member:
     bound: float = math.nan
 
     @property
-    def aligned(self) -> bool:
-        """Whether keeping the order is rewarded."""
-        return self.kind in (ORDER, SHUFFLED, UNSEEN, UNIVERSAL)
+    def bound_by_order(self) -> bool:
+        """Whether the order is enforced."""
+        return self.kind != PLAIN
 
     @property
     def shown(self) -> bool:
         """Whether the policy sees the order."""
-        return self.kind in (ORDER, NO_ALIGNMENT, SHUFFLED, UNIVERSAL)
+        return self.kind not in (UNSEEN, PLAIN)
 
     @property
     def stored_as(self) -> str:
         """The name under which its policy is kept; no other member ever has it."""
-        return f"member-{self.number}"
+        return stored_as(self.number)
+
+
+def stored_as(number: int) -> str:
+    """The name under which the policy of a training is kept."""
+    return f"member-{number}"
 
 
 @dataclass(frozen=True)
@@ -56,14 +60,21 @@ class Result:
     used: float  # episodes that the search had used by then
     score: float
     error: float  # standard error of the score
-    heldout: float  # greedy, fresh games
+    heldout: float  # greedy, fresh games; not a number with score tail
     tail: float  # last 3 training episodes of every environment
     task: float  # training returns of its last update: of the task …
     bonus: float  # … of alignment …
     total: float  # … and both
-    compliance: float  # in the fresh games
+    compliance: float  # in the games of the score, by Blue's table; not a number if nothing counted
+    counted: float  # decisions that count per episode
+    true_compliance: float  # the same on the true state
+    true_counted: float
+    choice: float
+    original: float
     chance: float
-    counted: float  # share of fresh games with anything to count
-    training_compliance: float  # of its last update
+    binding: float  # decisions per episode in which the order forbade something
+    bound: list[float]  # … by pair of subtasks
+    training_compliance: float  # of its last update, by the measure of the configuration
+    multiplier: float  # cost of a violation at the end, with enforce lagrangian
     passed: bool  # reached the compliance threshold, if there is one
     seconds: float  # into the run

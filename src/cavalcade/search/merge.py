@@ -11,8 +11,9 @@ from cavalcade.plain import differences
 from cavalcade.runs.checkpoint import load_checkpoint
 from cavalcade.runs.directory import checkpoint_in, open_search, taking_over
 from cavalcade.search.decisions import DECISIONS, Decision, read
-from cavalcade.search.engine import POLICIES, Search, results_of
+from cavalcade.search.engine import Search, results_of
 from cavalcade.search.members import Result
+from cavalcade.search.policies import POLICIES
 
 
 @dataclass

@@ -15,7 +15,6 @@ from cavalcade.policy.mlp import MlpSpec
 from cavalcade.ppo.keys import environment_keys, policy_keys
 from cavalcade.ppo.learner import Learner
 from cavalcade.ppo.make import make_learner
-from cavalcade.ppo.player import Player
 from cavalcade.ppo.population import LearnerState, observation_scaling
 from cavalcade.ppo.resident.learner import ResidentLearner
 from cavalcade.ppo.resident.make import resident_device, resident_learner
@@ -24,11 +23,13 @@ from cavalcade.ppo.threads import Watch, use_threads
 from cavalcade.ppo.trainer import check_finite
 from cavalcade.search.domains import make_environment
 from cavalcade.search.members import Member
+from cavalcade.search.scoring import Policies
 from cavalcade.workflow.compliance import FIGURES
 from cavalcade.workflow.orders import Order
+from cavalcade.workflow.summary import COMPLIANCE, episode_means
 
 TAIL = 3  # episodes of every environment in a tail score
-_TASK, _BONUS, _COMPLIANCE = (FIGURES.index(name) for name in ("task", "bonus", "compliance"))
+_TASK = FIGURES.index("task")
 _GAIN = 0.01  # of compliance that ends a plateau
 # Rows of the learner's state that belong to a policy and not to games in progress.
 _POLICY_ROWS = (
@@ -100,14 +101,12 @@ class Pool:
             mine[i] = stored[name] if take and stored is not None else getattr(fresh, name)[0]
         learner.action_keys[i * n : (i + 1) * n] = environment_keys([member.seed], n)
         learner.shuffle_keys[i] = policy_keys([member.seed])[0]
-        workflow = self.config.workflow
         self.env.assign(
             slice(i * n, (i + 1) * n),
             order=self.orders[member.order] if member.order >= 0 else None,
             seed=member.seed,
             shown=member.shown,
-            alignment=workflow.alignment if member.aligned else "none",
-            weight=workflow.alignment_lambda if member.aligned else 0.0,
+            **(self.config.workflow.binding if member.bound_by_order else {}),
         )
         learner.restore()
         self.slots[i] = Slot(member)
@@ -118,20 +117,39 @@ class Pool:
         progress = np.array([slot.updates / slot.member.updates if slot else 1.0 for slot in self.slots])
         start = time.perf_counter()
         episodes = self.learner.collect()
+        multipliers = self._adapt(episodes)
         metrics = self.learner.update(progress)
         self._watch.lap(time.perf_counter() - start)
         check_finite(self.learner, metrics)
         self._remember(episodes)
+        means = episode_means(episodes.figures, self.env.figure_names, episodes.policy, len(self.slots))
+        count = np.bincount(episodes.policy, minlength=len(self.slots))
+        total = np.bincount(episodes.policy, weights=episodes.total, minlength=len(self.slots))
         for i in self.busy:
             slot = self.slots[i]
             assert slot is not None
             slot.updates += 1
-            here = episodes.policy == i
-            slot.latest = _means(episodes, here) if here.any() else slot.latest
-            if slot.latest.get("compliance", np.nan) > slot.best + _GAIN:
-                slot.best, slot.since = slot.latest["compliance"], 0
+            if count[i]:
+                slot.latest = {name: float(column[i]) for name, column in means.items()}
+                slot.latest |= {"total": float(total[i] / count[i]), "multiplier": float(multipliers[i])}
+            if self.aligned(slot) > slot.best + _GAIN:
+                slot.best, slot.since = self.aligned(slot), 0
             else:
                 slot.since += 1
+
+    def aligned(self, slot: Slot) -> float:
+        """Compliance in a slot's latest update, by the measure of the configuration."""
+        return slot.latest.get(COMPLIANCE[self.config.workflow.compliance], np.nan)
+
+    def _adapt(self, episodes: Ended) -> NDArray:
+        """Moves the cost of each member's violations by its compliance; returns them, not a number if none, (P,)."""
+        w, policies = self.config.workflow, len(self.slots)
+        if w.enforce != "lagrangian":
+            return np.full(policies, np.nan)
+        found = self.env.adapt_multipliers(episodes.policy, episodes.figures, policies, w.follow_threshold)
+        if isinstance(self.learner, ResidentLearner):
+            self.learner.games.push_weights()
+        return found
 
     def finished(self) -> list[tuple[int, str]]:
         """Slots whose member is done, and why."""
@@ -141,7 +159,7 @@ class Pool:
             assert slot is not None
             if slot.updates >= slot.member.updates:
                 found.append((i, "budget"))
-            elif c.compliance_threshold and slot.latest.get("compliance", np.nan) >= c.compliance_threshold:
+            elif c.compliance_threshold and self.aligned(slot) >= c.compliance_threshold:
                 found.append((i, "threshold"))
             elif c.patience and slot.since >= c.patience:
                 found.append((i, "plateau"))
@@ -155,12 +173,11 @@ class Pool:
         rows = self.learner.state.tensors()
         return slot, {name: rows[name][i].cpu().clone() for name in _POLICY_ROWS}
 
-    def player(self, i: int) -> Player:
-        """The policy of a slot at play."""
+    def policies(self, rows: Sequence[int]) -> Policies:
+        """The policies of some slots."""
         shift, scale = observation_scaling(self.learner.state, self.config.ppo.normalise_observations)
-        one = slice(i, i + 1)
-        weights = self.learner.state.weights[one].cpu().numpy().copy()
-        return Player(self.spec, weights, np.zeros((1, 0)), shift[one], scale[one])
+        weights = self.learner.state.weights
+        return Policies(self.spec, weights[torch.as_tensor(rows, device=weights.device)], shift[rows], scale[rows])
 
     def tail_score(self, i: int) -> tuple[float, float]:
         """Mean and standard error of the last training episodes of a slot, task only."""
@@ -216,19 +233,12 @@ class Pool:
 
     def _remember(self, episodes: Ended) -> None:
         """Keeps the last returns of every environment."""
-        for p, e, figures in zip(episodes.policy, episodes.environment, episodes.figures, strict=True):
-            row = self.tail[p, e]
-            row[:-1] = row[1:]
-            row[-1] = figures[_TASK]
-
-
-def _means(episodes: Ended, here: NDArray[np.bool_]) -> dict[str, float]:
-    """Mean figures of the episodes of a slot; compliance over those where it is defined."""
-    figures = episodes.figures[here]
-    defined = figures[:, _COMPLIANCE][~np.isnan(figures[:, _COMPLIANCE])]
-    return {
-        "task": float(figures[:, _TASK].mean()),
-        "bonus": float(figures[:, _BONUS].mean()),
-        "total": float(episodes.total[here].mean()),
-        "compliance": float(defined.mean()) if len(defined) else float("nan"),
-    }
+        place = episodes.policy * self.config.ppo.num_envs + episodes.environment
+        tail, task = self.tail.reshape(-1, TAIL), episodes.figures[:, _TASK]
+        while len(place):  # one episode of each environment at a time
+            first = np.unique(place, return_index=True)[1]
+            tail[place[first], :-1] = tail[place[first], 1:]
+            tail[place[first], -1] = task[first]
+            left = np.ones(len(place), np.bool_)
+            left[first] = False
+            place, task = place[left], task[left]

@@ -8,25 +8,31 @@ from cavalcade.search.members import Result
 from cavalcade.search.pool import Slot
 from cavalcade.workflow.orders import Order, Subtasks
 
+# Columns that are numbers of a result or of its member, by the name of the attribute.
+_BELIEVED = {"posterior_mean": "mean", "posterior_sd": "deviation", "ucb": "bound"}
+_FOUND = {
+    "score": "score", "standard_error": "error", "heldout": "heldout", "tail": "tail", "compliance": "compliance",
+    "counted": "counted", "true_compliance": "true_compliance", "true_counted": "true_counted", "choice": "choice",
+    "original": "original", "chance": "chance", "binding": "binding", "training_task": "task",
+    "training_bonus": "bonus", "training_total": "total", "training_compliance": "training_compliance",
+    "multiplier": "multiplier",
+}  # fmt: skip
 COLUMNS = (
-    "number", "purpose", "kind", "order", "seed", "start", "rung", "posterior_mean", "posterior_sd", "ucb", "score",
-    "standard_error", "heldout", "tail", "compliance", "chance", "counted", "training_task", "training_bonus",
-    "training_total", "training_compliance", "passed", "stop", "updates", "episodes", "steps", "used_episodes",
-    "seconds",
+    "number", "purpose", "kind", "order", "seed", "start", "rung", *_BELIEVED, *_FOUND, "bound", "passed", "stop",
+    "updates", "episodes", "steps", "used_episodes", "seconds",
 )  # fmt: skip
+_LOGGED = ("task", "bonus", "total", "compliance", "multiplier")
 
 
 def csv_row(r: Result, subtasks: Subtasks, orders: Sequence[Order]) -> str:
-    """A decision and what came of it."""
+    """A decision and what came of it; `bound` has a number per pair of subtasks, with spaces between."""
     m = r.member
     order = subtasks.text(orders[m.order]) if m.order >= 0 else "any"
-    numbers = (m.mean, m.deviation, m.bound, r.score, r.error, r.heldout, r.tail, r.compliance, r.chance, r.counted)
-    training = (r.task, r.bonus, r.total, r.training_compliance)
-    done = (str(r.updates), f"{r.episodes:g}", str(r.steps), f"{r.used:.10g}", f"{r.seconds:.2f}")
+    numbers = [*(getattr(m, name) for name in _BELIEVED.values()), *(getattr(r, name) for name in _FOUND.values())]
     parts = [
-        str(m.number), m.purpose, m.kind, order, str(m.seed), m.start, str(m.rung),
-        *(_number(x) for x in (*numbers, *training)),
-        str(int(r.passed)), r.stop, *done,
+        str(m.number), m.purpose, m.kind, order, str(m.seed), m.start, str(m.rung), *(_number(x) for x in numbers),
+        " ".join(f"{x:g}" for x in r.bound), str(int(r.passed)), r.stop, str(r.updates), f"{r.episodes:g}",
+        str(r.steps), f"{r.used:.10g}", f"{r.seconds:.2f}",
     ]  # fmt: skip
     return ",".join(parts)
 
@@ -34,7 +40,7 @@ def csv_row(r: Result, subtasks: Subtasks, orders: Sequence[Order]) -> str:
 def metrics_row(update: int, steps: int, slots: Sequence[Slot], seconds: float) -> str:
     """What every member in training got in this update: the task, the alignment bonus and the total apart."""
     row: dict[str, object] = {"update": update, "steps": steps, "members": [slot.member.number for slot in slots]}
-    for name in ("task", "bonus", "total", "compliance"):
+    for name in _LOGGED:
         values = [slot.latest.get(name, math.nan) for slot in slots]
         row[name] = [None if math.isnan(x) else round(x, 4) for x in values]
     return json.dumps(row | {"seconds": round(seconds, 3)})

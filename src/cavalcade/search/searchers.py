@@ -64,27 +64,25 @@ class GpSearcher:
     resumed: bool = False  # a revisited order goes on training: only its latest score counts
 
     def believe(self, observed: Sequence[Observation], pending: Sequence[Proposal], made: int = 0) -> Posterior:
-        """The posterior; pending orders count as if they had come out as expected (Desautels et al. 2014)."""
+        """The posterior; pending orders reduce its deviation and leave its mean alone (Desautels et al. 2014)."""
         observed = latest(observed) if self.resumed else observed
-        found = self._posterior(observed, made)
-        if pending:
-            noise = float(np.mean([o.variance for o in observed])) if observed else 0.0
-            imagined = [Observation(p.order, float(found.mean[p.order]), noise) for p in pending]
-            widths = self._posterior([*observed, *imagined], made)
-            found = found._replace(deviation=np.minimum(widths.deviation, found.deviation), draw=widths.draw)
-        return found
-
-    def _posterior(self, observed: Sequence[Observation], made: int) -> Posterior:
-        columns = zip(*((o.order, o.score, o.variance) for o in observed), strict=True)
-        order, score, variance = list(columns) or ((), (), ())
-        return posterior(self.orders, order, score, variance, kernel=self.kernel, seed=self.seed * 1_000_003 + made)
+        return posterior(
+            self.orders,
+            [o.order for o in observed],
+            [o.score for o in observed],
+            [o.variance for o in observed],
+            pending=[p.order for p in pending],
+            kernel=self.kernel,
+            seed=self.seed * 1_000_003 + made,
+        )
 
     def propose(self, observed: Sequence[Observation], pending: Sequence[Proposal], made: int) -> Proposal | None:
         """The order with the highest bound, ties broken at random."""
         found = self.believe(observed, pending, made)
         beta = self.beta or beta_at(made + 1, len(self.orders))
         bound = found.draw if self.thompson else found.mean + beta * found.deviation
-        allowed = np.array([i not in self.excluded and i not in {p.order for p in pending} for i in range(len(bound))])
+        refused = self.excluded | {p.order for p in pending}
+        allowed = np.array([i not in refused for i in range(len(bound))])
         if not allowed.any():
             return None
         tie = np.random.Generator(np.random.Philox(key=self.seed, counter=made)).random(len(bound))

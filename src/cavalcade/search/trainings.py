@@ -2,15 +2,16 @@
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
 from numpy.typing import NDArray
 from torch import Tensor
 
 from cavalcade.config import SearchConfig
-from cavalcade.search.members import Member
-from cavalcade.search.pool import Pool, Slot
-from cavalcade.search.scoring import Score, Scorer
+from cavalcade.search.members import ORDER, UNIVERSAL, Member
+from cavalcade.search.pool import Pool, Slot, on_gpu
+from cavalcade.search.scoring import CpuScorer, GpuScorer, Policies, Score, Scorer
 from cavalcade.workflow.orders import Order
 
 
@@ -22,7 +23,8 @@ class Done(NamedTuple):
     policy: dict[str, Tensor]
     tail: float
     tail_error: float
-    found: Score
+    found: Score | None  # none with score tail: no further games are played
+    by_order: list[Score]  # of a universal policy that is only evaluated: under every order
     seconds: float  # that scoring took
 
 
@@ -83,7 +85,7 @@ class LocalTrainings:
         self.pool = Pool(config, orders, len(slots), threads)
         if saved:
             self.pool.load(saved.policy, saved.learner, saved.games, slots)
-        self._scorer = Scorer(config, orders, threads)
+        self._scorer = make_scorer(config, orders, threads)
         self.notes = self.pool.notes
         self.network = {"inputs": self.pool.spec.inputs, "actions": self.pool.spec.actions}
 
@@ -107,7 +109,7 @@ class LocalTrainings:
 
     def finished(self) -> list[Done]:
         """Scores those that are done."""
-        return [done(self.pool, self._scorer, i, why) for i, why in self.pool.finished()]
+        return done(self.pool, self._scorer)
 
     def save(self) -> Saved:
         """All of it."""
@@ -116,14 +118,39 @@ class LocalTrainings:
     def close(self) -> None:
         """Ends the environments."""
         self.pool.env.close()
-        self._scorer.close()
+        if self._scorer:
+            self._scorer.close()
 
 
-def done(pool: Pool, scorer: Scorer, i: int, why: str) -> Done:
-    """Takes a member that is done out of a pool, and scores its policy."""
+def make_scorer(config: SearchConfig, orders: Sequence[Order], threads: int) -> Scorer | None:
+    """Who plays the games of scores: where members train; nobody where training episodes are the score."""
+    if config.score == "tail":
+        return None
+    return GpuScorer(config, orders) if on_gpu(config) else CpuScorer(config, orders, threads)
+
+
+def done(pool: Pool, scorer: Scorer | None) -> list[Done]:
+    """Takes the members that are done out of a pool, and scores their policies."""
+    over = pool.finished()
+    if not over:
+        return []
     start = time.monotonic()
-    tail, tail_error = pool.tail_score(i)
-    player = pool.player(i)
-    slot, policy = pool.release(i)
-    found = scorer.score(player, slot.member)
-    return Done(slot, why, policy, tail, tail_error, found, time.monotonic() - start)
+    policies = pool.policies([i for i, _ in over])
+    tails = [pool.tail_score(i) for i, _ in over]
+    kept = [pool.release(i) for i, _ in over]
+    scored = scorer.score(policies, [slot.member for slot, _ in kept]) if scorer else [None] * len(over)
+    by_order = [_by_order(pool, scorer, policies, row, slot.member) for row, (slot, _) in enumerate(kept)]
+    seconds = (time.monotonic() - start) / len(over)
+    return [
+        Done(slot, why, policy, *tail, found, orders, seconds)
+        for (_, why), (slot, policy), tail, found, orders in zip(over, kept, tails, scored, by_order, strict=True)
+    ]
+
+
+def _by_order(pool: Pool, scorer: Scorer | None, policies: Policies, row: int, member: Member) -> list[Score]:
+    """Scores of one policy under every order, where that is all that is asked of it."""
+    if not pool.config.evaluate_only or member.kind != UNIVERSAL or scorer is None:
+        return []
+    rows = [row] * len(pool.orders)
+    same = Policies(policies.spec, policies.weights[rows], policies.shift[rows], policies.scale[rows])
+    return scorer.score(same, [replace(member, kind=ORDER, order=order) for order in range(len(rows))])

@@ -1,20 +1,28 @@
-"""How well an order is kept, counted inside the step of an environment on its true state.
+"""How well an order is kept, counted inside the step of an environment.
 
 Before a step some subtasks are open (their demand exists: a kind of host is compromised, a checkpoint not visited), and
-the action may attempt one. An attempt keeps the order if it goes to the open subtask that comes first in it. Two
-definitions:
+the action may attempt one. An attempt keeps the order if it goes to the open subtask that comes first in it. What is
+open can be asked of the agent's own view or of the true state. Four measures are counted side by side:
 
-* `choice` (default): only attempts made while at least two subtasks are open count; with one there is nothing to
-  choose. Compliance is kept / counted, undefined (not a number) if nothing counted. Beside it the chance level: the
-  mean of 1 / (open subtasks) over what counted, what one gets by going to any open subtask.
+* `table` (default): attempts aimed at something that the agent sees open, while it sees at least two subtasks open.
+  Attempts at what needs no attention never count, so they cannot raise compliance. Beside it the chance level: the mean
+  of 1 / (open subtasks) over what counted, what one gets by going to any open subtask.
+* `true`: the same on the true state.
+* `choice`: attempts made while at least two subtasks are truly open, wherever they are aimed. Useless attempts at a
+  kind that comes first raise it.
 * `original`: as the latest of the CAGE-2 workflow-search scripts. Every attempt counts; one made while nothing is open
   is kept; an episode without attempts has compliance 0.5. What is open includes demands that never go away (User0 of
   CAGE-2, where Red always is), so a single useless attempt there can give full compliance.
 
-Alignment rewards pay for compliance c, with a weight λ: `delta` λ × change of the running c; `final` λ × c at the end;
-`alpha-beta` +α for an attempt that keeps the order and −β for one that does not; `potential` γΦ' − Φ with Φ = λ c and
-Φ = 0 at the end of the game (Ng et al. 1999), which leaves the best policy as it is; `none`. Running out of time is
-such an end only for a learner that treats it as one; where it bootstraps, what would have come includes the potential.
+Compliance is kept / counted, undefined (not a number) if nothing counted. A decision *binds* when at least two subtasks
+are seen open: the order then forbids all of them but one. Binding decisions are also counted by pair of subtasks, the
+first and each other one: a precedence that never binds does not change anything.
+
+Alignment rewards pay for compliance c by the measure asked for, with a weight λ: `delta` λ × change of the running c;
+`final` λ × c at the end; `alpha-beta` +α for an attempt that keeps the order and −β for one that does not; `potential`
+γΦ' − Φ with Φ = λ c and Φ = 0 at the end of the game (Ng et al. 1999), which leaves the best policy as it is; `cost`
+−λ for an attempt that breaks the order by `table`; `none`. Running out of time is such an end only for a learner that
+treats it as one; where it bootstraps, what would have come includes the potential.
 """
 
 from typing import NamedTuple
@@ -23,13 +31,20 @@ import numpy as np
 
 from cavalcade.jit import rule
 from cavalcade.rng import index_below, word
+from cavalcade.workflow.orders import Subtasks
 
-DEFINITIONS = ("choice", "original")
-CHOICE, ORIGINAL = range(2)
-ALIGNMENTS = ("none", "delta", "final", "alpha-beta", "potential")
-NONE, DELTA, FINAL, ALPHA_BETA, POTENTIAL = range(5)
+MEASURES = ("table", "true", "choice", "original")
+TABLE, TRUE, CHOICE, ORIGINAL = range(4)
+ALIGNMENTS = ("none", "delta", "final", "alpha-beta", "potential", "cost")
+NONE, DELTA, FINAL, ALPHA_BETA, POTENTIAL, COST = range(6)
 NOTHING = -1  # no subtask attempted
-FIGURES = ("task", "bonus", "compliance", "chance", "counted", "attempts")
+AT_SEEN, AT_OPEN = 1, 2  # what an attempt is aimed at, as bits: something seen open, something truly open
+FIGURES = (
+    "task", "bonus", "compliance", "counted", "true_compliance", "true_counted", "choice", "choice_counted",
+    "original", "original_counted", "chance", "attempts", "binding",
+)  # fmt: skip
+_FIRST_MEASURE = FIGURES.index("compliance")
+_CHANCE = FIGURES.index("chance")
 _UNDEFINED_ORIGINAL = 0.5
 _SHUFFLE = 1 << 20  # purposes of draws that no game has
 
@@ -37,11 +52,13 @@ _SHUFFLE = 1 << 20  # purposes of draws that no game has
 class Settings(NamedTuple):
     """What all environments of a batch share."""
 
-    definition: int
+    measure: int  # that alignment rewards pay for
     alpha: float
     beta: float
     gamma: float
     horizon_ends: int  # running out of time is the end of the game for the learner: no potential is left then
+    until: int  # when a subtask that is being attended to no longer counts as open: a code of the environment
+    show_order: int  # the order is part of the observation
 
 
 class Track(NamedTuple):
@@ -50,44 +67,59 @@ class Track(NamedTuple):
     rank: np.ndarray  # (N, S) int8: place of each subtask in the order of this episode
     shuffled: np.ndarray  # (N,) bool: a new random order in each episode
     shown: np.ndarray  # (N,) bool: the agent sees the order
+    mask: np.ndarray  # (N,) int8: how the order restricts actions, see `enforcement`
     alignment: np.ndarray  # (N,) int8
     weight: np.ndarray  # (N,) float32: λ
     attempts: np.ndarray  # (N,) int32: in this episode …
-    counted: np.ndarray  # (N,) int32
-    kept: np.ndarray  # (N,) int32
+    counted: np.ndarray  # (N, 4) int32: by measure
+    kept: np.ndarray  # (N, 4) int32
     chance: np.ndarray  # (N,) float32: sum of chance levels
+    binding: np.ndarray  # (N,) int32: decisions that bind
+    bound: np.ndarray  # (N, S(S − 1)/2) int32: … by pair of subtasks
     task: np.ndarray  # (N,) float64: reward of the task …
     bonus: np.ndarray  # (N,) float64: … and of alignment
 
 
 def allocate(num_envs: int, subtasks: int) -> Track:
-    """Nothing counted yet; the order of the names, shown, without alignment reward."""
+    """Nothing counted yet; the order of the names, shown, neither enforced nor rewarded."""
 
-    def zeros(dtype: type) -> np.ndarray:
-        return np.zeros(num_envs, dtype)
+    def zeros(dtype: type, *width: int) -> np.ndarray:
+        return np.zeros((num_envs, *width), dtype)
 
     return Track(
         rank=np.tile(np.arange(subtasks, dtype=np.int8), (num_envs, 1)),
         shuffled=zeros(np.bool_),
         shown=np.ones(num_envs, np.bool_),
+        mask=zeros(np.int8),
         alignment=zeros(np.int8),
         weight=zeros(np.float32),
         attempts=zeros(np.int32),
-        counted=zeros(np.int32),
-        kept=zeros(np.int32),
+        counted=zeros(np.int32, len(MEASURES)),
+        kept=zeros(np.int32, len(MEASURES)),
         chance=zeros(np.float32),
+        binding=zeros(np.int32),
+        bound=zeros(np.int32, subtasks * (subtasks - 1) // 2),
         task=zeros(np.float64),
         bonus=zeros(np.float64),
     )
+
+
+def figure_names(subtasks: Subtasks) -> tuple[str, ...]:
+    """Names of what is known of an episode: `FIGURES`, then binding decisions by pair of subtasks."""
+    return (*FIGURES, *(f"{subtasks.names[a]}/{subtasks.names[b]}" for a, b in subtasks.pairs()))
 
 
 @rule
 def begin(t, e, key):
     """A new episode; draws its order where orders are shuffled."""
     t.attempts[e] = 0
-    t.counted[e] = 0
-    t.kept[e] = 0
+    for measure in range(t.counted.shape[1]):
+        t.counted[e, measure] = 0
+        t.kept[e, measure] = 0
+    for pair in range(t.bound.shape[1]):
+        t.bound[e, pair] = 0
     t.chance[e] = 0
+    t.binding[e] = 0
     t.task[e] = 0
     t.bonus[e] = 0
     if t.shuffled[e]:
@@ -113,38 +145,77 @@ def first_open(t, e, open_):
 
 
 @rule
-def compliance(t, c, e):
-    """Compliance so far in this episode; not a number if it is undefined."""
-    if t.counted[e]:
-        return t.kept[e] / t.counted[e]
-    return _UNDEFINED_ORIGINAL if c.definition == ORIGINAL else np.nan
+def several(open_):
+    """Whether at least two subtasks are open."""
+    return open_ & open_ - 1 != 0
 
 
 @rule
-def _potential(t, e):
-    """λ c, and 0 as long as nothing has counted."""
-    return t.weight[e] * t.kept[e] / t.counted[e] if t.counted[e] else 0.0
+def _judge(t, e, measure, open_, attempt):
+    """Counts an attempt by a measure."""
+    t.counted[e, measure] += 1
+    t.kept[e, measure] += open_ == 0 or first_open(t, e, open_) == attempt
 
 
 @rule
-def track(t, c, e, open_, attempt, reward, over, late):
-    """Counts a step: what was open before it, what it attempted, the task's reward, its end; returns the bonus."""
-    before = _potential(t, e)
-    bonus = 0.0
-    if attempt != NOTHING:
-        t.attempts[e] += 1
+def _bind(t, e, seen):
+    """Counts a decision that binds, for the first subtask against each other one that is seen open."""
+    t.binding[e] += 1
+    size, first, pair = t.rank.shape[1], first_open(t, e, seen), 0
+    for i in range(size):
+        for j in range(i + 1, size):
+            if i == first:
+                t.bound[e, pair] += seen >> j & 1
+            elif j == first:
+                t.bound[e, pair] += seen >> i & 1
+            pair += 1
+
+
+@rule
+def _count(t, e, seen, open_, ever, attempt, aim):
+    """Counts an attempt by every measure."""
+    t.attempts[e] += 1
+    if several(seen) and aim & AT_SEEN:
         demands = 0
         for i in range(t.rank.shape[1]):
-            demands += open_ >> i & 1
-        if c.definition == ORIGINAL or demands >= 2:
-            t.counted[e] += 1
-            kept = demands == 0 or first_open(t, e, open_) == attempt
-            t.kept[e] += kept
-            t.chance[e] += 1 / max(demands, 1)
-            if t.alignment[e] == ALPHA_BETA:
-                bonus = c.alpha if kept else -c.beta
-    after = _potential(t, e)
-    if t.alignment[e] == DELTA:
+            demands += seen >> i & 1
+        t.chance[e] += 1 / demands
+        _judge(t, e, TABLE, seen, attempt)
+    if several(open_):
+        if aim & AT_OPEN:
+            _judge(t, e, TRUE, open_, attempt)
+        _judge(t, e, CHOICE, open_, attempt)
+    _judge(t, e, ORIGINAL, ever, attempt)
+
+
+@rule
+def _potential(t, c, e):
+    """λ c, and 0 as long as nothing has counted."""
+    counted = t.counted[e, c.measure]
+    return t.weight[e] * t.kept[e, c.measure] / counted if counted else 0.0
+
+
+@rule
+def track(t, c, e, seen, open_, ever, attempt, aim, reward, over, late):
+    """Counts a step; returns the alignment bonus.
+
+    seen, open_, ever: subtasks that the agent sees open before it, that are truly open, and with demands that never go
+    away; attempt: what the action attempts, aim: what it is aimed at; then the task's reward and how the step ends.
+    """
+    before, measure = _potential(t, c, e), c.measure
+    counted, kept = t.counted[e, measure], t.kept[e, measure]
+    broken = t.counted[e, TABLE] - t.kept[e, TABLE]
+    if several(seen):
+        _bind(t, e, seen)
+    if attempt != NOTHING:
+        _count(t, e, seen, open_, ever, attempt, aim)
+    after, bonus = _potential(t, c, e), 0.0
+    if t.alignment[e] == ALPHA_BETA:
+        if t.counted[e, measure] > counted:
+            bonus = c.alpha if t.kept[e, measure] > kept else -c.beta
+    elif t.alignment[e] == COST:
+        bonus = -t.weight[e] * (t.counted[e, TABLE] - t.kept[e, TABLE] - broken)
+    elif t.alignment[e] == DELTA:
         bonus = after - before
     elif t.alignment[e] == FINAL:
         bonus = after if over or late else 0.0
@@ -157,14 +228,21 @@ def track(t, c, e, open_, attempt, reward, over, late):
 
 
 @rule
-def write_figures(t, c, e, figures):
-    """The figures of an episode that ends."""
+def write_figures(t, e, figures):
+    """The figures of an episode that ends, as `figure_names` has them."""
     figures[e, 0] = t.task[e]
     figures[e, 1] = t.bonus[e]
-    figures[e, 2] = compliance(t, c, e)
-    figures[e, 3] = t.chance[e] / t.counted[e] if t.counted[e] else np.nan
-    figures[e, 4] = t.counted[e]
-    figures[e, 5] = t.attempts[e]
+    for measure in range(t.counted.shape[1]):
+        counted = t.counted[e, measure]
+        undefined = _UNDEFINED_ORIGINAL if measure == ORIGINAL else np.nan
+        figures[e, _FIRST_MEASURE + 2 * measure] = t.kept[e, measure] / counted if counted else undefined
+        figures[e, _FIRST_MEASURE + 2 * measure + 1] = counted
+    counted = t.counted[e, TABLE]
+    figures[e, _CHANCE] = t.chance[e] / counted if counted else np.nan
+    figures[e, _CHANCE + 1] = t.attempts[e]
+    figures[e, _CHANCE + 2] = t.binding[e]
+    for pair in range(t.bound.shape[1]):
+        figures[e, _CHANCE + 3 + pair] = t.bound[e, pair]
 
 
 @rule

@@ -81,6 +81,12 @@ def precedences(orders: Iterable[Sequence[int]]) -> NDArray[np.float64]:
     return np.where(place[:, first] < place[:, second], 1.0, -1.0)
 
 
+def classes(orders: Sequence[Sequence[int]], pairs: Sequence[int] | NDArray) -> list[int]:
+    """Orders that agree in some precedences (columns of `precedences`): for each, the first that agrees with it."""
+    first: dict[bytes, int] = {}
+    return [first.setdefault(row.tobytes(), i) for i, row in enumerate(precedences(orders)[:, np.asarray(pairs, int)])]
+
+
 def kendall(one: Sequence[int], other: Sequence[int]) -> int:
     """Pairs of subtasks that two orders put differently."""
     a, b = precedences([one, other])

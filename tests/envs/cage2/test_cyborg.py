@@ -11,9 +11,8 @@ from cavalcade.envs.cage2 import Cage2
 from cavalcade.envs.cage2.cyborg import Cyborg
 from cavalcade.envs.cage2.cyborg_workflow import WorkflowCyborg
 from cavalcade.envs.cage2.orders import CAGE2
-from cavalcade.envs.cage2.scenario import NUM_BITS
+from cavalcade.envs.cage2.scenario import NUM_BITS, TYPE_OF, USER0
 from cavalcade.errors import ConfigError, StateError
-from cavalcade.workflow.compliance import FIGURES
 
 from ...cli.helpers import refused, run
 from .fake_cyborg import make_clone
@@ -99,7 +98,7 @@ def test_seeds_streams_and_policies(clone):
 
 
 def test_orders_are_followed_on_the_true_state(clone):
-    env = WorkflowCyborg(clone, 4, host=host("shared"), horizon=12)
+    env = WorkflowCyborg(clone, 4, host=host("shared"), horizon=12, measure="true")
     order = CAGE2.parse("user>enterprise>op_server>op_host>defender")
     env.assign(slice(0, 4), order=order, seed=0, alignment="delta", weight=10.0)
     assert env.buffers.observation[:, -25:].sum(axis=1).tolist() == [5, 5, 5, 5]
@@ -108,14 +107,39 @@ def test_orders_are_followed_on_the_true_state(clone):
         action = 1 if t < 10 else restore["User1"]
         b = env.step([action, action, action, restore["Op_Server0"] if t >= 10 else 1])
     assert b.truncated.all()
-    figures = dict(zip(FIGURES, env.figures.T, strict=True))
-    assert figures["counted"].tolist() == [2, 2, 2, 2]
-    assert figures["compliance"].tolist() == [1, 1, 1, 0]
-    assert figures["chance"].tolist() == [0.5] * 4
+    figures = dict(zip(env.figure_names, env.figures.T, strict=True))
+    assert figures["true_counted"].tolist() == [2, 2, 2, 2]
+    assert figures["true_compliance"].tolist() == figures["choice"].tolist() == [1, 1, 1, 0]
     assert figures["bonus"].tolist() == [10, 10, 10, 0]
     saved = env.save_state()
     env.load_state(saved)
     assert (env.track.counted == 0).all()
+    env.close()
+
+
+@pytest.mark.parametrize("mask", ["mask", "mask-true"])
+@pytest.mark.parametrize("backend", ["serial", "shared"])
+def test_orders_are_enforced_in_cyborg(clone, backend, mask):
+    """What CybORG itself shows, or what it knows, decides what may be repaired."""
+    env = WorkflowCyborg(clone, 6, host=host(backend), horizon=12, show_order=False)
+    order = CAGE2.parse("user>enterprise>op_server>op_host>defender")
+    env.assign(slice(0, 6), order=order, seed=0, mask=mask)
+    rng, forbidden = np.random.default_rng(0), 0
+    for t in range(30):
+        allowed = env.buffers.action_mask.copy()
+        table = env.hosted.buffers.observation.reshape(6, 13, 4)
+        hosts = table[:, :, 2:].any(axis=2) if mask == "mask" else env.true_state > 0
+        for e in range(6):
+            open_ = {int(TYPE_OF[h]) for h in range(13) if hosts[e, h] and h != USER0}
+            free = {min(open_, key=order.index)} if len(open_) > 1 else set(range(5))
+            expected = [int(TYPE_OF[h]) in free for h in range(13)]
+            assert allowed[e, 132:].tolist() == allowed[e, 15:28].tolist() == expected, t
+            forbidden += len(open_) > 1
+        env.step([rng.choice(np.flatnonzero(row[:144])) for row in allowed])
+        if env.buffers.truncated.any():
+            compliance = env.figures[:, env.figure_names.index("compliance" if mask == "mask" else "true_compliance")]
+            assert (compliance[~np.isnan(compliance)] == 1).all()
+    assert forbidden > 20
     env.close()
 
 
@@ -154,7 +178,7 @@ def test_train_and_search(clone, capsys, tmp_path):
     args = ("search", *there, *small, "--max-episodes", "2", "--total-episodes", "50", "--n-workflows", "2")
     status, out, _ = run(capsys, *args, "--score-episodes", "4", "--confirm", "0", "--run", tmp_path / "b")
     assert status == 0
-    assert "winner:" in out
+    assert "Cannot tell whether the order matters: 0 orders" in out
 
 
 def test_bad_input(clone, capsys, tmp_path):

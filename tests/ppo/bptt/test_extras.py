@@ -8,7 +8,7 @@ from cavalcade.ppo.extras.contrastive import Contrastive
 from cavalcade.ppo.extras.kickstart import Kickstart
 from cavalcade.ppo.extras.priority import Prioritised
 from cavalcade.ppo.extras.statistics import Statistics
-from tests.ppo.bptt.test_learner import LAYOUT, advance, learner
+from tests.ppo.bptt.test_learner import LAYOUT, Cue, advance, learner
 
 
 def test_segments_are_drawn_by_the_power_of_their_advantages():
@@ -40,9 +40,37 @@ def test_no_priority_draws_each_segment_once():
 
 
 def test_prioritised_training_learns():
-    one = learner()
+    """To name a cue in sight: chance is one half."""
+    one = learner(
+        Cue(64, length=1), agents=64, rounds=1, core="none", epochs=2, learning_rate=5e-3, schedule="constant"
+    )
     one.sampler = Prioritised(0, one.experience.segments, 0.8, 0.2)
-    assert np.isfinite(advance(one, 3)["grad_norm"]).all()
+    assert one.collect().total.mean() < 0.6
+    one.update(0.0)
+    advance(one, 40)
+    assert one.collect().total.mean() > 0.95
+
+
+@pytest.mark.parametrize("pieces", [1, 2])
+def test_importance_weighs_segments_in_the_policy_loss_alone(pieces):
+    one = learner(value_coef=0.0, entropy_coef=0.0)
+    one.collect()
+    one._advantages()
+    index, importance = torch.arange(8), torch.linspace(0.1, 1.0, 8)
+
+    def gradient(index, importance):
+        one.policy.zero_grad()
+        one._gradient(index, importance)
+        return torch.cat([p.grad.flatten() for p in one.policy.parameters()])
+
+    each = torch.stack([gradient(index[i : i + 1], None) for i in range(8)])
+    one._pieces = pieces
+    torch.testing.assert_close(gradient(index, importance), importance @ each / 8, atol=1e-6, rtol=1e-4)
+    one._coefficients = one._coefficients._replace(value=torch.ones(1))
+    one.experience.advantage.zero_()
+    plain = gradient(index, None)
+    assert float(plain.norm()) > 0
+    torch.testing.assert_close(gradient(index, importance), plain)
 
 
 def test_a_teacher_is_imitated_until_its_time_is_over():

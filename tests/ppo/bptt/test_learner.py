@@ -26,6 +26,15 @@ def weights(one):
     return {name: p.detach().clone() for name, p in one.policy.named_parameters()}
 
 
+def assert_same_update(before, wanted, found):
+    """Two learners that began with the same parameters moved each of them the same way and equally far."""
+    for name, start in before.items():
+        one, other = ((after[name] - start).flatten().double() for after in (wanted, found))
+        assert float(one.norm()) > 0, name
+        assert float(torch.cosine_similarity(one, other, dim=0)) > 0.99, name
+        assert float(other.norm() / one.norm()) == pytest.approx(1, abs=0.05), name
+
+
 def advance(one, updates=1):
     for _ in range(updates):
         one.collect()
@@ -191,12 +200,28 @@ def test_muon_turns_hidden_matrices_and_learns():
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
 def test_lower_precision_learns_about_the_same(precision):
     whole, lower = learner(), learner(machine=MachineConfig(device="cpu", precision=precision))
+    if precision == "fp16":
+        policy, rest = lower.tensors()
+        lower.load_tensors(policy, rest | {"loss_scale": torch.tensor([1024.0])})  # the initial one skips a step
+    before = weights(whole)
     advance(whole)
     metrics = advance(lower)
     assert all(p.dtype == torch.float32 for p in lower.policy.parameters())
     assert np.isfinite(metrics["grad_norm"]).all()
-    for a, b in zip(weights(whole).values(), weights(lower).values(), strict=True):
-        assert float((a - b).abs().max()) < 0.02
+    assert torch.equal(whole.experience.action, lower.experience.action)
+    assert_same_update(before, weights(whole), weights(lower))
+    assert not torch.equal(weights(whole)["core.weight_hh_l0"], weights(lower)["core.weight_hh_l0"])
+
+
+def test_a_step_that_overflows_is_skipped_and_the_loss_scale_shrinks():
+    one = learner(parts=1, machine=MachineConfig(device="cpu", precision="fp16"))
+    before, scale = weights(one), float(one.tensors()[1]["loss_scale"])
+    metrics = advance(one)
+    assert (metrics["skipped"][0], metrics["grad_norm"][0]) == (1, 0)
+    assert all(torch.equal(before[name], after) for name, after in weights(one).items())
+    assert float(one.tensors()[1]["loss_scale"]) == scale / 2
+    assert advance(one)["skipped"][0] == 0
+    assert not torch.equal(before["actor.weight"], weights(one)["actor.weight"])
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")

@@ -20,7 +20,6 @@ ROOT = Path(__file__).parent.parent.parent.parent
 # Runs with the JIT disabled, so that rows, loops and kernels are plain Python.
 SCRIPT = """
 import numpy as np
-from cavalcade.envs.contract import MaskLayout
 from cavalcade.envs.cage2 import cuda as games, resident
 from cavalcade.envs.cage2.workflow import WorkflowCage2
 from cavalcade.ppo.loss import Coefficients
@@ -29,7 +28,7 @@ from cavalcade.ppo.resident import kernels, loops
 rng = np.random.default_rng(0)
 f32, i64 = np.float32, np.int64
 policies, steps, n, actions, m = 2, 3, 4, 7, 2
-layout = MaskLayout(2, 2)
+layout = np.array([-1, -1, 0, 1, 64, 65, -1], np.int8)
 
 
 def both(name, count, *args, there=kernels, here=loops):

@@ -13,6 +13,7 @@ from cavalcade.envs.cage2.workflow import WorkflowCage2
 from cavalcade.errors import ConfigError
 from cavalcade.ppo.resident.learner import ResidentLearner, check
 from cavalcade.ppo.torch_learner import TorchLearner
+from tests.ppo.bptt.test_learner import assert_same_update
 
 CPU = torch.device("cpu")
 HIDDEN = (16, 12)
@@ -141,12 +142,22 @@ def test_a_saved_learner_goes_on_as_if_it_had_not_stopped():
 
 
 def test_bf16_products_are_near():
-    resident, _ = pair()
-    low = ResidentLearner(resident.env, ResidentCage2(resident.env, CPU), resident.config, [0, 1], precision="bf16")
-    for one in (resident, low):
+    whole, _ = pair()
+    other, _ = pair()  # games of its own
+    low = ResidentLearner(other.env, other.games, other.config, other.seeds, precision="bf16")
+    before = by_policy(whole)
+    for one in (whole, low):
         one.collect()
         one.update(0.0)
-    torch.testing.assert_close(resident.state.weights, low.state.weights, atol=0.02, rtol=0.1)
+    assert torch.equal(low.rollout.action, whole.rollout.action)
+    torch.testing.assert_close(low.rollout.value, whole.rollout.value, atol=0.01, rtol=0.02)
+    assert_same_update(before, by_policy(whole), by_policy(low))
+    assert not torch.equal(low.state.weights, whole.state.weights)
+
+
+def by_policy(learner):
+    named = learner.spec.parameters(learner.state.weights).items()
+    return {f"{name} of policy {p}": x.clone() for name, rows in named for p, x in enumerate(rows)}
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""CybORG with workflows: as `WorkflowCage2`, but what is open comes from the true state of CybORG's own games.
+"""CybORG with workflows: as `WorkflowCage2`, but tables and true states are those of CybORG's own games.
 
 The true state is a field of the shared block, written by the worker with the step; nothing is asked for.
 """
@@ -8,28 +8,39 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from cavalcade.envs.cage2 import workflow
 from cavalcade.envs.cage2.cyborg import Cyborg
-from cavalcade.envs.cage2.scenario import TYPE_HOSTS, USER0
-from cavalcade.envs.cage2.workflow import WorkflowCage2, attempted_type, begin, show, write_order
+from cavalcade.envs.cage2.workflow import WorkflowCage2, allowed_types, begin, write_order, write_repairs
 from cavalcade.envs.contract import SavedState
 from cavalcade.jit import kernel
 from cavalcade.rng import step_key
 from cavalcade.workflow import compliance
-from cavalcade.workflow.compliance import CHOICE
 
 
 @kernel
-def track_rows(s, t, c, environments, actions, open_, out, figures, ended):
-    """What a step means for the orders of the given environments: bonus, figures of episodes that ended, new orders."""
+def track_rows(s, t, c, environments, actions, tables, held, out, figures, ended):
+    """What a step means for the orders of the given environments: bonus, figures of episodes that ended, new orders.
+
+    tables, held: (N,), Blue's tables and Red's hosts before the step.
+    """
     for i in range(environments.size):
         e = environments[i]
-        attempt = attempted_type(np.int64(actions[e]))
-        out.reward[e] += compliance.track(t, c, e, open_[e], attempt, out.reward[e], False, ended[i])
+        action = np.int64(actions[e])
+        out.reward[e] += workflow.track(t, c, e, tables[e], held[e], action, out.reward[e], ended[i])
         if ended[i]:
-            compliance.write_figures(t, c, e, figures)
+            compliance.write_figures(t, e, figures)
             s.episode[e] += 1
             compliance.begin(t, e, step_key(s.key[e], s.episode[e], 0))
-            write_order(t, e, out.words, out.values)
+            write_order(t, c, e, out.words, out.values)
+
+
+@kernel
+def show_rows(s, t, c, out, environments, held):
+    """The orders of the given environments, and what they allow; held: Red's hosts in each of them."""
+    for i in range(environments.size):
+        e = environments[i]
+        write_order(t, c, e, out.words, out.values)
+        write_repairs(e, allowed_types(t, c, e, s.table[e], held[i]), out)
 
 
 class WorkflowCyborg(Cyborg, WorkflowCage2):
@@ -37,16 +48,11 @@ class WorkflowCyborg(Cyborg, WorkflowCage2):
 
     def __init__(self, *arguments: Any, true_state_every: int = 1, **options: Any):
         super().__init__(*arguments, true_state_every=true_state_every, **options)
-        self._open = np.zeros(self.spec.num_envs, np.int64)
+        self._tables, self._held = (np.zeros(self.spec.num_envs, np.int64) for _ in range(2))
 
     def _send_checked(self, group: int, actions: NDArray) -> None:
         rows = self.groups[group]
-        assert self.true_state is not None
-        held = self.true_state[rows] > 0
-        if self.settings.definition == CHOICE:
-            held[:, USER0] = False
-        bits = held.astype(np.int64) @ (1 << np.arange(held.shape[1]))
-        self._open[rows] = ((bits[:, None] & np.array(TYPE_HOSTS)) > 0) @ (1 << np.arange(len(TYPE_HOSTS)))
+        self._tables[rows], self._held[rows] = self.state.table[rows], self._hosts_held(rows)
         super()._send_checked(group, actions)
 
     def take(self) -> int:
@@ -55,8 +61,10 @@ class WorkflowCyborg(Cyborg, WorkflowCage2):
         rows = np.arange(self.groups[group].start, self.groups[group].stop)
         ended = self.buffers.terminated[rows] | self.buffers.truncated[rows]
         track_rows(
-            self.state, self.track, self.settings, rows, self._actions, self._open, self._outputs, self.figures, ended
-        )
+            self.state, self.track, self.settings, rows, self._actions, self._tables, self._held, self._outputs,
+            self.figures, ended,
+        )  # fmt: skip
+        self._show_orders(rows)
         return group
 
     def save_state(self, indices: ArrayLike | None = None) -> SavedState:
@@ -70,9 +78,23 @@ class WorkflowCyborg(Cyborg, WorkflowCage2):
         super().load_state(saved, indices)
         self._load_track(saved, rows)
         begin(self.state, self.track, rows)
-        show(self._outputs, self.track, rows)
+        self._show_orders(rows)
 
     def _begin_first(self, rows: NDArray[np.int64], seed: int) -> None:
         self.hosted.begin(rows, seed + self._first_seed)
         super()._begin_first(rows, seed)
         self._show_tables(rows, self.hosted.buffers.observation)
+
+    def _hosts_held(self, rows: slice | NDArray[np.int64]) -> NDArray[np.int64]:
+        """Hosts on which Red has a session, as bits; none where the true state is not looked at."""
+        if self.true_state is None:
+            return np.zeros_like(self._held[rows])
+        held = self.true_state[rows] > 0
+        return held.astype(np.int64) @ (1 << np.arange(held.shape[1]))
+
+    def _show_tables(self, rows: NDArray[np.int64], tables: NDArray) -> None:
+        super()._show_tables(rows, tables)
+        self._show_orders(rows)
+
+    def _show_orders(self, rows: NDArray[np.int64]) -> None:
+        show_rows(self.state, self.track, self.settings, self._outputs, rows, self._hosts_held(rows))

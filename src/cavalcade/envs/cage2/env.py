@@ -72,7 +72,7 @@ class Cage2(Environment):
             green=int(green),
             horizon=at_least("horizon", horizon, 0),
             autoreset=int(autoreset),
-            extras=_extras_bits(extras),
+            extras=extras_bits(extras),
         )
         self._dtype = np.dtype(DTYPES[one_of("dtype", dtype, DTYPES)])
         if self.params.extras & observe.TIME and (dtype != "float32" or not self.params.horizon):
@@ -218,7 +218,8 @@ class Cage2(Environment):
         cpu.show(self.state, self.params, self._outputs, rows)
 
 
-def _extras_bits(extras: Iterable[str]) -> int:
+def extras_bits(extras: Iterable[str]) -> int:
+    """Observation extras as bits."""
     names = (extras,) if isinstance(extras, str) else tuple(extras)
     bits = 0
     for name in names:

@@ -18,6 +18,7 @@ from cavalcade.envs.cage2.scenario import (
     FIRST_DECOY_ACTION,
     HARAKA,
     NO_ACTIVITY,
+    NUM_ACTIONS,
     NUM_BITS,
     NUM_DECOYS,
     NUM_HOSTS,
@@ -35,7 +36,6 @@ from cavalcade.envs.cage2.scenario import (
     VSFTPD,
     WORKFLOW,
 )
-from cavalcade.envs.contract import MaskLayout
 from cavalcade.jit import rule
 
 # Extras, as bits of `Params.extras`, in the order in which they follow the table.
@@ -45,7 +45,10 @@ EXTRA_WORDS = (1, 2, 1, 1)
 EXTRA_VALUES = (2 * NUM_HOSTS, NUM_DECOYS * NUM_HOSTS, 2 * NUM_HOSTS, 1)
 _DECOYS_PER_WORD = NUM_DECOYS // 2
 _MASK_BITS = _DECOYS_PER_WORD * NUM_HOSTS  # in each word
-MASK = MaskLayout(FIRST_DECOY_ACTION, _MASK_BITS)
+FREE_BIT = _MASK_BITS  # the first of a mask word that no decoy has
+# Which bit of the mask words allows an action, 64 to a word; −1: none, it is always allowed.
+MASK_BITS = np.full(NUM_ACTIONS, -1, np.int8)
+MASK_BITS[FIRST_DECOY_ACTION : FIRST_DECOY_ACTION + 2 * _MASK_BITS] = np.r_[:_MASK_BITS, 64 : 64 + _MASK_BITS]
 _FIRST_KIND_OF_BLOCK = 2  # Sleep and Monitor come before the blocks
 
 

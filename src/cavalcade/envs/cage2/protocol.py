@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavalcade.envs.cage2.env import Cage2
+from cavalcade.envs.cage2.scenario import REDS as AGENTS
+from cavalcade.errors import one_of
 
 HORIZONS = (30, 50, 100)
 REDS = ("bline", "meander", "sleep")
@@ -53,10 +55,13 @@ def nine_cells(
     horizons: Iterable[int] = HORIZONS,
     **options: Any,
 ) -> Iterator[Cell]:
-    """Plays the protocol on games that no training has seen, other games in each cell; options as for `Cage2`."""
+    """Plays the protocol on games that no training has seen; options as for `Cage2`.
+
+    Cells have no game in common: environment indices start at (horizon · number of Reds + Red) · episodes.
+    """
     for horizon in horizons:
         for red in reds:
-            first = (HORIZONS.index(horizon) if horizon in HORIZONS else 0) * episodes
+            first = (horizon * len(AGENTS) + one_of("red", red, AGENTS)) * episodes
             common = {"revision": revision, "horizon": horizon, "seed": seed, "first_index": first}
             env = Cage2(episodes, red=red, stream="heldout", **common, **options)
             yield cell(horizon, red, episode_returns(actor, env))

@@ -41,21 +41,22 @@ def unpack(count, p, more, words, values):
 class ResidentCage2:
     """The games of a batch on a device. Tensors are views of where its kernels write, (N, …)."""
 
-    mask_layout = observe.MASK
-
     def __init__(self, env: Cage2, device: torch.device):
         self.host, self.device = env, device
         self.launch = Launcher(device, __name__, "cavalcade.envs.cage2.cuda")
         self.num_envs, self.horizon = env.spec.num_envs, env.params.horizon
         self._tracked = isinstance(env, WorkflowCage2)
-        self._more = ORDER_BITS if self._tracked else 0  # values of the order, behind the others
+        self._more = 0  # values of the order, behind the others
         self.actions = torch.zeros(self.num_envs, dtype=torch.int32, device=device)
         self._ahead = False  # of the batch that they came from
         move = self.launch.moved
         self._state, self._out = move(env.state), move(env._outputs)
         self._track: Any = ()
+        bits = observe.MASK_BITS
         if isinstance(env, WorkflowCage2):
+            self._more, bits = ORDER_BITS * env.settings.show_order, workflow.MASK_BITS
             self._track = (move(env.track), env.settings, move(env.figures))
+        self.mask_bits = torch.from_numpy(bits).to(device)  # (A,): which bit of the mask words allows an action
         self.words, self.mask_words, self.final_words, self.reward, self.truncated, self.red = (
             torch.as_tensor(getattr(self._out, name), device=self.device)
             for name in ("words", "mask_words", "final_words", "reward", "truncated", "final_red")
@@ -70,6 +71,11 @@ class ResidentCage2:
         copy(env._outputs, self._out)
         if isinstance(env, WorkflowCage2):
             copy(env.track, self._track[0])
+
+    def push_weights(self) -> None:
+        """Takes over the weights of alignment alone."""
+        assert isinstance(self.host, WorkflowCage2)
+        self.launch.copy(self.host.track.weight, self._track[0].weight)
 
     def pull(self) -> None:
         """Brings the games back into the batch, unless they are there already."""

@@ -1,8 +1,9 @@
-"""CAGE-2 with workflows: each game has an order of host types to repair, compliance is counted inside the step.
+"""CAGE-2 with workflows: each game has an order of host types to repair; it binds and is counted inside the step.
 
-What is open: the types with a host on which Red really has a session, before Blue's action. What is attempted: the type
-of the host that a Remove or Restore is aimed at. Under `choice` User0 does not count as compromised: Red always holds
-it. The order follows the observation as 25 bits, place by type.
+What Blue sees open: the types with a host that its own table shows compromised. What is truly open: those with a host
+on which Red has a session. User0, where Red always is, counts for neither. What is attempted: the type of the host that
+a Remove or Restore is aimed at. Where the order is enforced by a mask, Remove and Restore of a type are allowed or
+forbidden together. The order follows the observation as 25 bits, place by type, unless the batch is made without.
 """
 
 from collections.abc import Sequence
@@ -16,26 +17,71 @@ from numpy.typing import ArrayLike, NDArray
 from cavalcade.envs.cage2 import blue, cpu, game, observe
 from cavalcade.envs.cage2.env import Cage2
 from cavalcade.envs.cage2.orders import CAGE2
-from cavalcade.envs.cage2.scenario import HOST_TYPES, REMOVE, RESTORE, TYPE_HOSTS, TYPE_OF, USER0
+from cavalcade.envs.cage2.scenario import (
+    FIRST_BLOCK,
+    FIRST_RESTORE_ACTION,
+    HOST_TYPES,
+    NUM_HOSTS,
+    REMOVE,
+    RESTORE,
+    TYPE_HOSTS,
+    TYPE_OF,
+    USER0,
+)
 from cavalcade.envs.contract import Buffers, Packed, SavedState
 from cavalcade.errors import StateError, one_of
 from cavalcade.jit import kernel, rule
 from cavalcade.rng import step_key
 from cavalcade.workflow import compliance
-from cavalcade.workflow.compliance import CHOICE, DEFINITIONS, FIGURES, NOTHING, Settings
+from cavalcade.workflow.compliance import AT_OPEN, AT_SEEN, MEASURES, NOTHING, Settings
+from cavalcade.workflow.enforcement import allowed_subtasks
 from cavalcade.workflow.tracking import WorkflowEnvironment
 
+UNTIL = ("restored", "removed")
+RESTORED, REMOVED = range(2)
 _TYPES = len(HOST_TYPES)
 _VALUES = _TYPES * _TYPES
 ORDER_BITS = _VALUES
+_REPAIR_BIT = observe.FREE_BIT  # of mask word 0: repairs of type 0; the others follow
+_DECOY_BITS = (1 << _REPAIR_BIT) - 1
+FIRST_REMOVE_ACTION = FIRST_BLOCK + NUM_HOSTS * REMOVE
+# Which bit of the mask words allows an action, −1 for none: decoys as in every game, and repairs by type.
+MASK_BITS = observe.MASK_BITS.copy()
+for _first in (FIRST_REMOVE_ACTION, FIRST_RESTORE_ACTION):
+    MASK_BITS[_first : _first + NUM_HOSTS] = _REPAIR_BIT + TYPE_OF
+# Hosts as every fourth bit, as a table has them; User0 left out.
+_HOSTS = sum(1 << 4 * h for h in range(NUM_HOSTS) if h != USER0)
+_TYPE_HOSTS = np.array([sum(1 << 4 * h for h in range(NUM_HOSTS) if TYPE_OF[h] == k) for k in range(_TYPES)], np.int64)
 
 
 @rule
-def open_types(s, e, definition):
-    """The types with a compromised host, as bits."""
-    held = np.int64(s.user[e]) | np.int64(s.flagged[e]) | np.int64(s.privileged[e])
-    if definition == CHOICE:
-        held &= ~(1 << USER0)
+def seen_hosts(table, until):
+    """Hosts that Blue's table shows compromised, every fourth bit; after a Remove they are unknown until restored."""
+    shown = table >> 3
+    if until == RESTORED:
+        shown |= table >> 2
+    return shown & _HOSTS
+
+
+@rule
+def seen_types(shown):
+    """The types of hosts that are shown compromised, as bits."""
+    found = 0
+    for kind in range(_TYPES):
+        if shown & _TYPE_HOSTS[kind]:
+            found |= 1 << kind
+    return found
+
+
+@rule
+def held_hosts(s, e):
+    """Hosts on which Red has a session, as bits."""
+    return np.int64(s.user[e]) | np.int64(s.flagged[e]) | np.int64(s.privileged[e])
+
+
+@rule
+def types_of(held):
+    """The types of some hosts, as bits."""
     found = 0
     for kind in range(_TYPES):
         if held & TYPE_HOSTS[kind]:
@@ -51,42 +97,76 @@ def attempted_type(action):
 
 
 @rule
-def write_order(t, e, words, values):
+def track(t, c, e, table, held, action, reward, ended):
+    """Counts a step for the order; table, held: Blue's table and Red's hosts before it. Returns the bonus."""
+    shown, rest = seen_hosts(table, c.until), held & ~(1 << USER0)
+    attempt, aim = attempted_type(action), 0
+    if attempt != NOTHING:
+        host = blue.host_of(action)
+        aim = AT_SEEN * (shown >> 4 * host & 1) | AT_OPEN * (rest >> host & 1)
+    return compliance.track(
+        t, c, e, seen_types(shown), types_of(rest), types_of(held), attempt, aim, reward, False, ended
+    )
+
+
+@rule
+def write_order(t, c, e, words, values):
     """The order at the end of the observation."""
-    bits = compliance.order_bits(t, e)
-    words[e, words.shape[1] - 1] = bits
-    observe.write_bits(bits, _VALUES, values, e, values.shape[1] - _VALUES)
+    if c.show_order:
+        bits = compliance.order_bits(t, e)
+        words[e, words.shape[1] - 1] = bits
+        observe.write_bits(bits, _VALUES, values, e, values.shape[1] - _VALUES)
+
+
+@rule
+def allowed_types(t, c, e, table, held):
+    """The types that may be repaired now, as bits."""
+    return allowed_subtasks(t, e, seen_types(seen_hosts(table, c.until)), types_of(held & ~(1 << USER0)))
+
+
+@rule
+def write_repairs(e, allowed, out):
+    """Which types may be repaired, into the mask and its words."""
+    out.mask_words[e, 0] = out.mask_words[e, 0] & _DECOY_BITS | allowed << _REPAIR_BIT
+    for host in range(NUM_HOSTS):
+        free = allowed >> TYPE_OF[host] & 1 != 0
+        out.mask[e, FIRST_REMOVE_ACTION + host] = free
+        out.mask[e, FIRST_RESTORE_ACTION + host] = free
 
 
 @rule
 def advance(s, p, e, action, out, t, c, figures):
     """One step of a game, and what it means for the order."""
-    open_, attempt = open_types(s, e, c.definition), attempted_type(action)
+    table, held = s.table[e], held_hosts(s, e)
     game.advance(s, p, e, action, out)
     ended = out.truncated[e]
-    out.reward[e] += compliance.track(t, c, e, open_, attempt, out.reward[e], False, ended)
+    out.reward[e] += track(t, c, e, table, held, action, out.reward[e], ended)
     if ended:
-        compliance.write_figures(t, c, e, figures)
-        write_order(t, e, out.final_words, out.final_values)
+        compliance.write_figures(t, e, figures)
+        write_order(t, c, e, out.final_words, out.final_values)
         if p.autoreset:
             compliance.begin(t, e, step_key(s.key[e], s.episode[e], 0))
-            write_order(t, e, out.words, out.values)
+            write_order(t, c, e, out.words, out.values)
+    write_repairs(e, allowed_types(t, c, e, s.table[e], held_hosts(s, e)), out)
 
 
 @rule
 def advance_packed(s, p, e, action, out, t, c, figures):
     """The same with observation and mask as integers only."""
-    open_, attempt = open_types(s, e, c.definition), attempted_type(action)
+    table, held = s.table[e], held_hosts(s, e)
     game.advance_packed(s, p, e, action, out)
     last = out.words.shape[1] - 1
     ended = out.truncated[e]
-    out.reward[e] += compliance.track(t, c, e, open_, attempt, out.reward[e], False, ended)
+    out.reward[e] += track(t, c, e, table, held, action, out.reward[e], ended)
     if ended:
-        compliance.write_figures(t, c, e, figures)
-        out.final_words[e, last] = compliance.order_bits(t, e)
+        compliance.write_figures(t, e, figures)
+        if c.show_order:
+            out.final_words[e, last] = compliance.order_bits(t, e)
         if p.autoreset:
             compliance.begin(t, e, step_key(s.key[e], s.episode[e], 0))
-    out.words[e, last] = compliance.order_bits(t, e)
+    if c.show_order:
+        out.words[e, last] = compliance.order_bits(t, e)
+    out.mask_words[e, 0] |= allowed_types(t, c, e, s.table[e], held_hosts(s, e)) << _REPAIR_BIT
 
 
 @kernel
@@ -97,10 +177,11 @@ def begin(s, t, environments):
 
 
 @kernel
-def show(out, t, environments):
-    """The orders of the given environments."""
+def show(s, t, c, out, environments):
+    """The orders of the given environments, and what they allow."""
     for e in environments:
-        write_order(t, e, out.words, out.values)
+        write_order(t, c, e, out.words, out.values)
+        write_repairs(e, allowed_types(t, c, e, s.table[e], held_hosts(s, e)), out)
 
 
 @kernel
@@ -126,7 +207,10 @@ class WorkflowCage2(Cage2, WorkflowEnvironment):
 
     Args:
         num_envs: games in the batch.
-        definition: of compliance, choice or original.
+        measure: of compliance that alignment rewards pay for: table, true, choice or original.
+        open_until: restored: a host that was removed from and not restored still counts as shown compromised; removed:
+            it does not.
+        show_order: whether the order is part of the observation; where all games have the same, it says nothing.
         alpha: reward for keeping the order, with alignment alpha-beta.
         beta: cost of breaking it.
         gamma: discount of alignment potential.
@@ -140,14 +224,18 @@ class WorkflowCage2(Cage2, WorkflowEnvironment):
         self,
         num_envs: int,
         *,
-        definition: str = "choice",
+        measure: str = "table",
+        open_until: str = "restored",
+        show_order: bool = True,
         alpha: float = 0.1,
         beta: float = 0.2,
         gamma: float = 0.99,
         horizon_ends: bool = True,
         **options: Any,
     ):
-        self.settings = Settings(one_of("compliance", definition, DEFINITIONS), alpha, beta, gamma, int(horizon_ends))
+        until = one_of("open_until", open_until, UNTIL)
+        code = one_of("compliance", measure, MEASURES)
+        self.settings = Settings(code, alpha, beta, gamma, int(horizon_ends), until, int(show_order))
         super().__init__(num_envs, **options)
 
     def _begin_first(self, rows: NDArray[np.int64], seed: int) -> None:
@@ -164,7 +252,7 @@ class WorkflowCage2(Cage2, WorkflowEnvironment):
         super().reset(seed=seed, indices=indices)
         rows = self._rows(indices)
         begin(self.state, self.track, rows)
-        show(self._outputs, self.track, rows)
+        self._show_orders(rows)
         return self.buffers
 
     def recv(self) -> Buffers:
@@ -191,12 +279,14 @@ class WorkflowCage2(Cage2, WorkflowEnvironment):
         self._check_track(saved, len(rows))
         super().load_state(saved, indices)
         self._load_track(saved, rows)
-        show(self._outputs, self.track, rows)
+        self._show_orders(rows)
 
     def _allocate(self, num_envs: int) -> None:
         super()._allocate(num_envs)
         self.track = compliance.allocate(num_envs, _TYPES)
-        self.figures: NDArray[np.float64] = np.zeros((num_envs, len(FIGURES)))
+        self.figures: NDArray[np.float64] = np.zeros((num_envs, len(self.figure_names)))
+        if not self.settings.show_order:
+            return
         out = self._outputs
 
         def wider(array: NDArray, more: int) -> NDArray:
@@ -215,4 +305,7 @@ class WorkflowCage2(Cage2, WorkflowEnvironment):
 
     def _shown(self, rows: NDArray[np.int64]) -> None:
         super()._shown(rows)
-        show(self._outputs, self.track, rows)
+        self._show_orders(rows)
+
+    def _show_orders(self, rows: NDArray[np.int64]) -> None:
+        show(self.state, self.track, self.settings, self._outputs, rows)

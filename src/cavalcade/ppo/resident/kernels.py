@@ -11,15 +11,23 @@ from cavalcade.ppo.resident import sample
 
 @partial(gpu_kernel, fastmath=True)
 def draw(
-    count, layout, outputs, logits, values, masks, keys, clock, t, actions, store_action, store_log_prob, store_value
+    count, bits, outputs, logits, values, masks, keys, clock, t, actions, store_action, store_log_prob, store_value
 ):
     """Draws of all environments."""
     i = cuda.grid(1)
     if i < count:
         sample.draw(
-            i, layout, outputs, logits, values, masks, keys, clock, t, actions, store_action, store_log_prob,
+            i, bits, outputs, logits, values, masks, keys, clock, t, actions, store_action, store_log_prob,
             store_value,
         )
+
+
+@gpu_kernel
+def greedy(count, bits, outputs, logits, masks, actions):
+    """Likeliest actions of all environments."""
+    i = cuda.grid(1)
+    if i < count:
+        sample.greedy(i, bits, outputs, logits, masks, actions)
 
 
 @gpu_kernel
@@ -48,14 +56,14 @@ def shuffle_key(count, keys, counter, epoch, out):
 
 @partial(gpu_kernel, fastmath=True)
 def loss(
-    count, layout, outputs, c, samples, logits, values, order, first, masks, action, log_prob, value, advantage,
+    count, bits, outputs, c, samples, logits, values, order, first, masks, action, log_prob, value, advantage,
     returns, d_logits, d_values, terms,
 ):
     """Losses of all samples of a minibatch."""
     i = cuda.grid(1)
     if i < count:
         sample.loss(
-            i, layout, outputs, c, samples, logits, values, order, first, masks, action, log_prob, value, advantage,
+            i, bits, outputs, c, samples, logits, values, order, first, masks, action, log_prob, value, advantage,
             returns, d_logits, d_values, terms,
         )
 

@@ -200,7 +200,7 @@ class ResidentLearner:
             r.words[:, t], r.mask_words[:, t] = words, masks
             logits, values = self._seen(self._player, words)
             self._launch(
-                "draw", n, g.mask_layout, self.spec.actions, logits, values, g.mask_words, self._keys, self._clock, t,
+                "draw", n, g.mask_bits, self.spec.actions, logits, values, g.mask_words, self._keys, self._clock, t,
                 g.actions, r.action, r.log_prob, r.value,
             )  # fmt: skip
             g.step()
@@ -283,7 +283,7 @@ class ResidentLearner:
         torch.gather(r.words, 2, index, out=self._words.view(*index.shape))
         logits, values = self._seen(self._network, self._words)
         self._launch(
-            "loss", self.policies * samples, self.games.mask_layout, self.spec.actions, self._coefficients, samples,
+            "loss", self.policies * samples, self.games.mask_bits, self.spec.actions, self._coefficients, samples,
             logits, values, self._order, first,
             r.mask_words.view(-1, r.mask_words.shape[3]), r.action, r.log_prob, r.value, r.advantage, r.returns,
             self._d_logits, self._d_values, self._terms,

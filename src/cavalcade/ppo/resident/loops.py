@@ -13,6 +13,13 @@ def draw(count, *args):
 
 
 @kernel
+def greedy(count, *args):
+    """Likeliest actions of all environments."""
+    for i in range(count):
+        sample.greedy(i, *args)
+
+
+@kernel
 def book(count, *args):
     """Results of all environments."""
     for i in range(count):

@@ -24,20 +24,20 @@ class Terms(NamedTuple):
 
 
 TERMS = Terms()
+_WORD = 64  # bits
 _LEAST = np.float32(-3e38)  # below every logit; infinities are not for fast arithmetic
 
 
 @rule
-def allowed(layout, low, high, action):
-    """Whether a mask of two words in a `MaskLayout` allows an action."""
-    k = action - layout.first
-    if k < 0 or k >= 2 * layout.half:
-        return True
-    return (low >> k if k < layout.half else high >> (k - layout.half)) & 1 != 0
+def allowed(bits, low, high, action):
+    """Whether a mask of two words allows an action; bits: which bit of them does, −1 for always."""
+    bit = np.int64(bits[action])
+    half = low if bit < _WORD else high
+    return (bit < 0) | (half >> (bit & _WORD - 1) & 1 != 0)
 
 
 @rule
-def draw(i, layout, count, logits, values, masks, keys, clock, t, actions, store_action, store_log_prob, store_value):
+def draw(i, bits, count, logits, values, masks, keys, clock, t, actions, store_action, store_log_prob, store_value):
     """Draws the action of environment i by its logits, and books it as step t.
 
     count: A; logits: (P, A or more, N); values: (P, 1, N); masks: (P·N, 2); clock: (P,); store_…: (P, T, N).
@@ -48,21 +48,35 @@ def draw(i, layout, count, logits, values, masks, keys, clock, t, actions, store
     most, total = _LEAST, real(0)
     for a in range(count):  # without branches, so that a GPU can load ahead
         x = logits[p, a, e]
-        most = max(most, x) if allowed(layout, low, high, a) else most
+        most = max(most, x) if allowed(bits, low, high, a) else most
     for a in range(count):
         mass = real(math.exp(logits[p, a, e] - most))
-        total += mass if allowed(layout, low, high, a) else real(0)
+        total += mass if allowed(bits, low, high, a) else real(0)
     target = unit(word(step_key(keys[i], 0, clock[p] + t), 0)) * total
     chosen, reached = -1, real(0)
     for a in range(count):
         mass = real(math.exp(logits[p, a, e] - most))
-        here = allowed(layout, low, high, a) and (chosen < 0 or reached <= target)
+        here = allowed(bits, low, high, a) and (chosen < 0 or reached <= target)
         chosen = a if here else chosen
         reached += mass if here else real(0)
     actions[i] = chosen
     store_action[p, t, e] = chosen
     store_log_prob[p, t, e] = logits[p, chosen, e] - most - real(math.log(total))
     store_value[p, t, e] = values[p, 0, e]
+
+
+@rule
+def greedy(i, bits, count, logits, masks, actions):
+    """The likeliest action of environment i that its mask allows, the first of equals."""
+    n = logits.shape[2]
+    p, e = i // n, i % n
+    most, chosen = _LEAST, 0
+    for a in range(count):
+        x = logits[p, a, e]
+        better = allowed(bits, masks[i, 0], masks[i, 1], a) and x > most
+        chosen = a if better else chosen
+        most = x if better else most
+    actions[i] = chosen
 
 
 @rule
@@ -109,7 +123,7 @@ def shuffle_key(i, keys, counter, epoch, out):
 @rule
 def loss(
     i,
-    layout,
+    bits,
     count,
     c,
     samples,
@@ -145,10 +159,10 @@ def loss(
     most, total, weighted = _LEAST, real(0), real(0)
     for a in range(count):  # without branches, so that a GPU can load ahead
         x = logits[p, a, k]
-        most = max(most, x) if allowed(layout, low, high, a) else most
+        most = max(most, x) if allowed(bits, low, high, a) else most
     for a in range(count):
         x = logits[p, a, k]
-        mass = real(math.exp(x - most)) if allowed(layout, low, high, a) else real(0)
+        mass = real(math.exp(x - most)) if allowed(bits, low, high, a) else real(0)
         total += mass
         weighted += mass * x
     log_total = most + real(math.log(total))
@@ -163,7 +177,7 @@ def loss(
         log_p = logits[p, a, k] - log_total
         g = real(math.exp(log_p)) * (bonus * (log_p + entropy) - slope)
         g += slope if a == chosen else real(0)
-        d_logits[p, a, k] = g * share if allowed(layout, low, high, a) else real(0)
+        d_logits[p, a, k] = g * share if allowed(bits, low, high, a) else real(0)
     v, target, old, near = values[p, 0, k], returns[p, t, e], value[p, t, e], c.value_clip[p]
     square, d_value = (v - target) * (v - target), v - target
     if near > 0:

@@ -1,0 +1,106 @@
+"""Policies that a search has left behind, as ordinary policies that follow an order."""
+
+import csv
+import math
+from pathlib import Path
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+
+from cavalcade.config import SearchConfig
+from cavalcade.envs.cage2.env import extras_bits
+from cavalcade.envs.cage2.observe import num_values
+from cavalcade.envs.cage2.scenario import NUM_ACTIONS
+from cavalcade.envs.cage2.workflow import ORDER_BITS
+from cavalcade.errors import ConfigError, RunError
+from cavalcade.policy.heads import Choice
+from cavalcade.policy.mlp import MlpSpec
+from cavalcade.ppo.population import scaling_from
+from cavalcade.runs.directory import SEARCH, open_search
+from cavalcade.runs.policy import SavedPolicy
+from cavalcade.search.domains import subtasks_of
+from cavalcade.search.members import ORDER, stored_as
+from cavalcade.workflow.orders import one_hot
+
+POLICIES = "policies"
+BEST = "best"
+
+
+def load_search_policy(path: str | Path, order: str = BEST, member: int | None = None) -> SavedPolicy:
+    """The policy of a search that follows an order, by its name, or `best`.
+
+    Best is the followed order with the highest mean score over all its trainings. Of the trainings of an order, the one
+    with the highest score is taken; `member` names another, by its number in search.csv. What the policy sees is what
+    it saw but for the order, which is a constant now; the order's mask is applied to what it sees.
+    """
+    path = Path(path)
+    config = open_search(path).config()
+    if config.target == "checkpoints":
+        raise RunError(f"{path} is a search on checkpoints; only policies of CAGE-2 can be used elsewhere")
+    rows = [row for row in read_rows(path) if row["kind"] == ORDER]
+    if member is not None:
+        rows = [row for row in rows if int(row["number"]) == member]
+        if not rows:
+            raise ConfigError(f"member is {member}; {path / SEARCH} has no training of an order with that number")
+        text = rows[0]["order"]
+    else:
+        text = _best_order(path, config, rows) if order == BEST else _named(path, config, rows, order)
+    chosen = max((row for row in rows if row["order"] == text), key=lambda row: float(row["score"]))
+    return _load(path, config, chosen)
+
+
+def read_rows(path: Path) -> list[dict[str, str]]:
+    """The trainings of a search that are done."""
+    try:
+        with (path / SEARCH).open(newline="") as file:
+            return list(csv.DictReader(file))
+    except (OSError, ValueError) as error:
+        raise RunError(f"{path / SEARCH} cannot be read ({type(error).__name__}); restore it") from None
+
+
+def _named(path: Path, config: SearchConfig, rows: list[dict[str, str]], order: str) -> str:
+    subtasks = subtasks_of(config)
+    text = subtasks.text(subtasks.parse(order))
+    if not any(row["order"] == text for row in rows):
+        raise ConfigError(f"order is {order!r}; {path} has not trained it, {BEST} takes the best that it has")
+    return text
+
+
+def _best_order(path: Path, config: SearchConfig, rows: list[dict[str, str]]) -> str:
+    """The followed order with the highest mean score."""
+    by_order: dict[str, list[dict[str, str]]] = {}
+    for row in rows:
+        by_order.setdefault(row["order"], []).append(row)
+    threshold = config.workflow.follow_threshold
+    followed = {order: mine for order, mine in by_order.items() if not _compliance(mine) < threshold}
+    if not followed:
+        raise RunError(f"{path} has no order that was followed (compliance of at least {threshold:g}); name one")
+    return max(followed, key=lambda order: float(np.mean([float(row["score"]) for row in followed[order]])))
+
+
+def _compliance(rows: list[dict[str, str]]) -> float:
+    """Compliance over all decisions of some trainings; not a number if none counted."""
+    pairs = [(float(row["compliance"]), float(row["counted"])) for row in rows if row["compliance"]]
+    total = sum(n for _, n in pairs)
+    return sum(c * n for c, n in pairs) / total if total else math.nan
+
+
+def _load(path: Path, config: SearchConfig, row: dict[str, str]) -> SavedPolicy:
+    name = row["start"] if int(row["updates"]) == 0 else stored_as(int(row["number"]))
+    file = path / POLICIES / f"{name}.safetensors"
+    try:
+        kept = load_file(file)
+    except (OSError, SafetensorError) as error:
+        raise RunError(f"{file} cannot be read ({type(error).__name__}); restore it") from None
+    inputs = num_values(extras_bits(config.task.extras))
+    spec = MlpSpec(inputs, NUM_ACTIONS, config.ppo.hidden, ORDER_BITS)
+    if kept["weights"].shape != (spec.size,):
+        raise RunError(f"{file} does not fit the settings of {path}; restore it")
+    moments = [kept[f"observation_{part}"].numpy()[None] for part in ("count", "mean", "square")]
+    shift, scale = scaling_from(*moments, normalise=config.ppo.normalise_observations)
+    order = subtasks_of(config).parse(row["order"])
+    context = ((one_hot(order) - shift[0, inputs:]) * scale[0, inputs:])[None]
+    weights = kept["weights"].numpy()[None]
+    parts = (weights, context, shift[:, :inputs], scale[:, :inputs])
+    return SavedPolicy(file, config, int(row["updates"]), Choice(NUM_ACTIONS), spec, *parts, order=row["order"])

@@ -1,0 +1,180 @@
+"""Does the order matter? A test that holds whatever scores look like, an effect in points, and an answer from both.
+
+Scores of trainings have heavy tails and unequal spreads. So orders are compared by the permutation test of the
+one-way F statistic on ranks, and effects are differences of interquartile means (IQM) with stratified bootstrap
+intervals. The best and the worst of equal orders differ too: they are chosen on one half of the trainings and compared
+on the other, once each way.
+
+Yes: p < α and the interval of best − worst lies beyond the margin. No: the interval lies within ± margin. Otherwise it
+takes more trainings. With several looks at the data each has an equal share of α (Bonferroni). The answer is a function
+of the numbers that are printed with it.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+ALPHA = 0.01  # chance of "yes" where orders are equal, over all looks
+LEVEL = 0.05  # 1 − coverage of intervals
+_PERMUTATIONS = 20_000
+_RESAMPLES = 10_000
+_CHUNK = 4_000_000  # numbers at a time
+_MOST_NEEDED = 100_000  # trainings; more is not worth a number
+_LEAST = 3  # trainings from which an interval can be had
+
+Answer = Literal["yes", "no", "cannot tell"]
+
+
+class Interval(NamedTuple):
+    """An estimate with its interval."""
+
+    estimate: float
+    low: float
+    high: float
+
+
+class Extremes(NamedTuple):
+    """How far the best unit is above the worst."""
+
+    best: int  # units, chosen with all trainings
+    worst: int
+    difference: Interval  # of units chosen on one half and compared on the other
+
+
+class Verdict(NamedTuple):
+    """An answer, and the numbers it follows from."""
+
+    answer: Answer
+    p: float  # of the permutation test
+    alpha: float  # what it is compared with, this look's share
+    margin: float
+    extremes: Extremes | None  # none with too few trainings
+    needed: int  # trainings that would decide, 0 where decided, −1 where no number can be given
+
+
+def iqm(values: NDArray, axis: int = -1) -> NDArray:
+    """Interquartile mean: the mean without the lowest and the highest quarter."""
+    return np.asarray(stats.trim_mean(values, 0.25, axis=axis))
+
+
+def rank_test(groups: Sequence[Sequence[float]], seed: int = 0) -> float:
+    """The p-value of the permutation test that all groups come from one distribution, by the F statistic on ranks.
+
+    F rises with Σ n_g r̄_g², r̄_g the mean rank of group g, which is what permutations are compared by.
+    """
+    sizes = np.array([len(group) for group in groups])
+    ranks = stats.rankdata(np.concatenate([np.asarray(group, np.float64) for group in groups]))
+    starts, n = np.cumsum(sizes) - sizes, len(ranks)
+    if len(groups) < 2 or n <= len(groups):
+        return 1.0
+
+    def statistic(rows: NDArray) -> NDArray:
+        return (np.add.reduceat(rows, starts, axis=1) ** 2 / sizes).sum(axis=1)
+
+    observed = statistic(ranks[None])[0]
+    rng = np.random.Generator(np.random.Philox(key=seed))
+    beyond, left = 0, _PERMUTATIONS
+    while left:
+        rows = min(left, max(1, _CHUNK // n))
+        beyond += int((statistic(rng.permuted(np.tile(ranks, (rows, 1)), axis=1)) >= observed - 1e-9).sum())
+        left -= rows
+    return (1 + beyond) / (1 + _PERMUTATIONS)
+
+
+def resampled(values: Sequence[float] | NDArray, rng: np.random.Generator) -> NDArray:
+    """IQMs of bootstrap samples, (R,)."""
+    given = np.asarray(values, np.float64)
+    return iqm(given[rng.integers(len(given), size=(_RESAMPLES, len(given)))])
+
+
+def percentiles(draws: NDArray, estimate: float, n: int, level: float = LEVEL) -> Interval:
+    """The percentile interval of bootstrap draws, widened for samples of n (Hesterberg 2015, expanded percentiles).
+
+    Without that, intervals of few values are too narrow: the tail becomes Φ(−√(n / (n − 1)) t), t the quantile of
+    Student's distribution with n − 1 degrees of freedom.
+    """
+    if n < _LEAST:
+        return Interval(estimate, -math.inf, math.inf)
+    tail = float(stats.norm.cdf(-math.sqrt(n / (n - 1)) * stats.t.ppf(1 - level / 2, n - 1)))
+    low, high = np.quantile(draws, [tail, 1 - tail])
+    return Interval(estimate, float(low), float(high))
+
+
+def difference(one: Sequence[float], other: Sequence[float], *, level: float = LEVEL, seed: int = 0) -> Interval:
+    """IQM of one group of trainings minus that of another."""
+    rng = np.random.Generator(np.random.Philox(key=seed))
+    estimate = float(iqm(np.asarray(one)) - iqm(np.asarray(other)))
+    draws = resampled(one, rng) - resampled(other, rng)
+    return percentiles(draws, estimate, min(len(one), len(other)), level)
+
+
+def extremes(groups: Mapping[int, Sequence[float]], *, level: float = LEVEL, seed: int = 0) -> Extremes | None:
+    """Best − worst, the two chosen on one half of the trainings of each unit and compared on the other, both ways."""
+    units = [unit for unit, scores in groups.items() if len(scores) >= 2]
+    if len(units) < 2:
+        return None
+    halves = [{unit: np.asarray(groups[unit], np.float64)[half::2] for unit in units} for half in (0, 1)]
+    rng = np.random.Generator(np.random.Philox(key=seed))
+    draws, estimates, sizes = np.zeros(_RESAMPLES), [], []
+    for chosen_on, compared_on in (halves, halves[::-1]):
+        best, worst = _ends(chosen_on)
+        above, below = compared_on[best], compared_on[worst]
+        estimates.append(float(iqm(above) - iqm(below)))
+        draws += (resampled(above, rng) - resampled(below, rng)) / 2
+        sizes += [len(above), len(below)]
+    best, worst = _ends({unit: np.asarray(groups[unit]) for unit in units})
+    return Extremes(best, worst, percentiles(draws, float(np.mean(estimates)), min(sizes), level))
+
+
+def _ends(groups: Mapping[int, NDArray]) -> tuple[int, int]:
+    """The units with the highest and the lowest IQM."""
+    means = {unit: float(iqm(scores)) for unit, scores in groups.items()}
+    return max(means, key=means.__getitem__), min(means, key=means.__getitem__)
+
+
+def judge(groups: Mapping[int, Sequence[float]], *, margin: float, looks: int = 1, seed: int = 0) -> Verdict:
+    """The answer from the scores of trainings of each unit; looks: how often the data may be looked at in all."""
+    alpha = ALPHA / looks
+    kept = {unit: scores for unit, scores in groups.items() if len(scores)}
+    p = rank_test(list(kept.values()), seed)
+    found = extremes(kept, seed=seed)
+    if found is None:
+        return Verdict("cannot tell", p, alpha, margin, None, -1)
+    low, high = found.difference.low, found.difference.high
+    if p < alpha and low > margin:
+        return Verdict("yes", p, alpha, margin, found, 0)
+    if -margin < low and high < margin:
+        return Verdict("no", p, alpha, margin, found, 0)
+    trainings = sum(len(scores) for scores in kept.values())
+    return Verdict("cannot tell", p, alpha, margin, found, _needed(found.difference, margin, trainings))
+
+
+def _needed(found: Interval, margin: float, trainings: int) -> int:
+    """Trainings after which an interval that shrinks with the root of their number clears the margin."""
+    room = abs(abs(found.estimate) - margin)
+    width = (found.high - found.low) / 2
+    if not math.isfinite(width) or room == 0:
+        return -1
+    needed = trainings * max((width / room) ** 2, 1.0) + 1
+    return -1 if needed > _MOST_NEEDED else math.ceil(needed)
+
+
+def sentence(v: Verdict, what: str) -> str:
+    """The answer in words; what: the trainings it comes from, e.g. "6 orders, 60 trainings"."""
+    if v.extremes is None:
+        return f"Cannot tell whether the order matters: {what}; it takes at least two trainings of two orders."
+    d = v.extremes.difference
+    facts = (
+        f"best − worst {d.estimate:.2f} points (95 % interval {d.low:.2f} to {d.high:.2f}), permutation test p = "
+        f"{v.p:.2g} (level {v.alpha:g}); {what}."
+    )
+    if v.answer == "yes":
+        return f"Yes, the order matters here, by more than {v.margin:g} point{'s' * (v.margin != 1)}: {facts}"
+    if v.answer == "no":
+        return f"No, the order does not matter here, not by {v.margin:g} point{'s' * (v.margin != 1)}: {facts}"
+    more = f"about {v.needed:,} trainings would decide" if v.needed > 0 else "no number of trainings can be named"
+    return f"Cannot tell whether the order matters: {facts[:-1]}; {more}."
