@@ -17,6 +17,17 @@ from cavalcade.jit import cache_folder, config
 cuda: Any = numba_cuda  # its type hints do not know kernels
 
 
+def _settings() -> Any:
+    """The settings that Numba's CUDA reads: numba-cuda has its own."""
+    try:
+        return importlib.import_module("numba.cuda.core.config")
+    except ImportError:
+        return config
+
+
+_settings().CUDA_LOW_OCCUPANCY_WARNINGS = 0  # small batches are the user's choice
+
+
 def check_device() -> None:
     """Refuses to go on without a GPU."""
     if not cuda.is_available():
@@ -30,11 +41,3 @@ def gpu_kernel(function: Callable, *, fastmath: bool = False) -> Any:
     """Compiles a kernel at its first launch, or takes it from disk; with fastmath, sums may be reordered."""
     with cache_folder(_settings()):
         return cuda.jit(cache=True, fastmath=fastmath)(function)
-
-
-def _settings() -> Any:
-    """Where Numba's CUDA looks for the folder: numba-cuda has settings of its own."""
-    try:
-        return importlib.import_module("numba.cuda.core.config")
-    except ImportError:
-        return config

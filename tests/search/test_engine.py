@@ -317,7 +317,7 @@ def test_every_way_to_enforce_an_order_goes_on_exactly(tmp_path, enforce):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"together": 25}, "together is 25; there are only 24 orders"),
+        ({"together": 25}, "together is 25; there are only 24 orders to train"),
         ({"searcher": "fixed", "orders": ("a",)}, "'a' in order 'a' is no subtask"),
         ({"searcher": "fixed", "orders": ("north_west,south_east,north_east,south_west",) * 2}, "twice"),
     ],

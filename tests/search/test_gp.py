@@ -9,7 +9,7 @@ import torch
 from cavalcade.bench.gp import heuristic_choice, simple_regrets, synthetic
 from cavalcade.envs.cage2.orders import CAGE2
 from cavalcade.search import gp
-from cavalcade.search.gp import MallowsKernel, posterior
+from cavalcade.search.gp import posterior
 from cavalcade.workflow.orders import kendall, precedences
 
 ORDERS = CAGE2.orders()
@@ -18,12 +18,10 @@ DISTANCE = (10 - SIGNS @ SIGNS.T) / 2
 
 
 def test_the_kernel_is_that_of_mallows():
-    kernel = MallowsKernel()
-    kernel.lengthscale = 3.0
-    x = torch.from_numpy(SIGNS[:20])
-    found = kernel(x.double(), x.double()).to_dense().detach().numpy()
-    expected = [[np.exp(-kendall(a, b) / 3.0) for b in ORDERS[:20]] for a in ORDERS[:20]]
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    distance = torch.from_numpy(DISTANCE[:20, :20])
+    (found,) = gp._kernel(distance, torch.tensor([3.0]).double(), torch.tensor([2.0]).double()).numpy()
+    expected = [[4 * np.exp(-kendall(a, b) / 3.0) + 100 for b in ORDERS[:20]] for a in ORDERS[:20]]
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
     assert np.linalg.eigvalsh(np.exp(-DISTANCE / 3.0)).min() > 0
 
 
@@ -106,9 +104,10 @@ def test_draws_are_from_the_joint_posterior():
     """Whitened by its mean and covariance they are standard normal: sums of n squares are n ± √(2 n)."""
     rng = np.random.default_rng(3)
     observed = rng.permutation(120)[:10]
-    y, v, seeds = 3 * rng.standard_normal(10) - 20, np.full(10, 0.9), 50
+    y, v, seeds = 3 * rng.standard_normal(10) - 20, np.full(10, 0.9), 200
     found = posterior(ORDERS, observed, y, v)
     draws = np.array([posterior(ORDERS, observed, y, v, seed=s).draw for s in range(seeds)])
+    assert (np.abs(draws.mean(0) - found.mean) < 4 * found.deviation / seeds**0.5).all()
     z = np.linalg.solve(np.linalg.cholesky(found.covariance), (draws - found.mean).T)  # (120, seeds)
     assert (z**2).mean() == pytest.approx(1, abs=4 * (2 / z.size) ** 0.5)
     for axis in (0, 1):  # independent of each other, over orders as over seeds

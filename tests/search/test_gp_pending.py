@@ -5,18 +5,29 @@ import numpy as np
 import pytest
 import torch
 from gpytorch.distributions import MultivariateNormal
-from gpytorch.kernels import ScaleKernel
+from gpytorch.kernels import Kernel, ScaleKernel
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
 
 from cavalcade.envs.cage2.orders import CAGE2
 from cavalcade.search import gp
-from cavalcade.search.gp import MallowsKernel, posterior
+from cavalcade.search.gp import posterior
 from cavalcade.workflow.orders import precedences
 
 ORDERS = CAGE2.orders()
 SIGNS = precedences(ORDERS)
 DISTANCE = (10 - SIGNS @ SIGNS.T) / 2
 PENDING = (3, 40, 77)
+
+
+class MallowsKernel(Kernel):
+    """exp(−Kendall distance / length scale) on rows of ±1 precedences."""
+
+    has_lengthscale = True
+
+    def forward(self, x1, x2, diag=False, **_):
+        if diag:
+            return torch.exp(-(x1 != x2).sum(-1).to(x1.dtype) / self.lengthscale.squeeze(-1))
+        return torch.exp(-(x1.shape[-1] - x1 @ x2.transpose(-1, -2)) / 2 / self.lengthscale)
 
 
 def known(count, seed=0):

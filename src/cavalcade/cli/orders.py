@@ -1,6 +1,5 @@
 """Options about orders that several verbs share."""
 
-import sys
 from pathlib import Path
 
 from cavalcade.cli.parse import option
@@ -12,13 +11,13 @@ from cavalcade.search.policies import BEST, load_search_policy
 _REWARDS = ("alignment", "alignment-lambda", "alpha", "beta")
 
 
-def select_reward(args: list[str]) -> list[str]:
-    """Arguments in which alignment rewards, given without --enforce, select themselves; says so."""
+def select_reward(args: list[str]) -> tuple[list[str], list[str]]:
+    """Arguments in which alignment rewards, given without --enforce, select themselves; and a note that says so."""
     given = [name for name in _REWARDS if option(args, name) is not None]
     if not given or option(args, "enforce") is not None:
-        return args
-    print(f"--{given[0]} without --enforce: orders are rewarded, not enforced (--enforce reward)", file=sys.stderr)
-    return [*args, "--enforce", "reward"]
+        return args, []
+    note = f"--{given[0]} without --enforce: orders are rewarded, not enforced (--enforce reward)"
+    return [*args, "--enforce", "reward"], [note]
 
 
 def open_policy(path: Path, order: str | None, member: int | None) -> SavedPolicy:

@@ -70,7 +70,7 @@ class ResumeOptions:
 
 def run(args: list[str]) -> int:
     """Begins a search or goes on with one."""
-    args = select_reward(translate(args))
+    args, notes = select_reward(translate(args))
     if args[:1] == ["merge"]:
         options = parse(MergeOptions, args[1:], "search merge")
         directory, config = merged(options)
@@ -91,6 +91,8 @@ def run(args: list[str]) -> int:
     config = replace(options.config, target=options.target)
     path = options.run or Path("runs", f"search-{options.target}-{time.strftime('%Y%m%d-%H%M%S')}")
     common: dict[str, Any] = {"quiet": options.quiet, "threads": options.threads}
+    if not options.quiet:
+        print("\n".join(notes), end="\n" * len(notes))
     if options.seeds == 1:
         return _search(RunDirectory(path, SearchConfig), config, **common)
     for i in range(options.seeds):

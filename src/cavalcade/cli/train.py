@@ -73,13 +73,16 @@ def run(args: list[str]) -> int:
         resumed = parse(ResumeOptions, args, "train")
         directory, config = run_everywhere(resumed.resume, ranks)
         return _train(directory, config, ranks, quiet=resumed.quiet, writers=resumed.writers, resume=True)
-    target, options = parse_target(Options, select_reward(args), "train")
+    args, notes = select_reward(args)
+    target, options = parse_target(Options, args, "train")
     at_least("threads", options.threads, 0)
     config = options.config
     name = f"{target}-{config.task.red}" if isinstance(config, TrainConfig) else config.name
     folder = f"{file_name(name)}-{time.strftime('%Y%m%d-%H%M%S')}"
     directory = RunDirectory(options.run or Path("runs", folder), type(config))
     directory, config = begun_everywhere(directory, config, ranks)
+    if ranks.first and not options.quiet:
+        print("\n".join(notes), end="\n" * len(notes))
     return _train(directory, config, ranks, quiet=options.quiet, writers=options.writers, threads=options.threads)
 
 

@@ -106,7 +106,11 @@ class MlpSpec:
         """Orthogonal weights and zero biases, (P, D); each policy from its own seed alone."""
         weights = torch.zeros(len(seeds), self.size, dtype=dtype)
         named = self.parameters(weights)
+        first = {seed: seeds.index(seed) for seed in set(seeds)}
         for p, seed in enumerate(seeds):
+            if first[seed] < p:
+                weights[p] = weights[first[seed]]
+                continue
             rng = np.random.Generator(np.random.Philox(key=seed))
             for net in NETS:
                 layers = self.layers(net)

@@ -44,6 +44,8 @@ from cavalcade.workflow.summary import COMPLIANCE
 
 _OVERDUE = 10.0  # seconds
 _SCORING = 4  # threads that play scores while a GPU trains
+_SEARCHED_ON_GPU = 20  # orders in training together on a GPU, where scores decide on the next
+_PER_GPU = 600  # orders in training together on a GPU, where all are known beforehand
 _PER_THREAD = 4  # orders in training together; more only costs memory
 _SEEDS_PER_SEARCH = 1_000_000
 
@@ -60,16 +62,18 @@ class Search:
         self.subtasks = subtasks_of(config)
         self.orders = self.subtasks.orders()
         given_orders(config)  # refuses what is none
-        if config.together > len(self.orders):
-            raise ConfigError(f"together is {config.together}; there are only {len(self.orders)} orders")
         trainings = config.rounds * (len(config.orders) or len(self.orders))
+        listed = config.searcher in ("exhaustive", "fixed")
+        self._most = max(trainings, len(self.orders)) if listed else len(self.orders)  # members in training together
+        if config.together > self._most:
+            raise ConfigError(f"together is {config.together}; there are only {self._most} orders to train")
         if config.share[1] > trainings:
             raise ConfigError(f"shard is {config.shard}; there are only {trainings} trainings to share out")
         checkpoint = run.checkpoint_for(config) if resume else None
         if resume and config.device == "auto" and config.engine == "local":  # where it has run so far
             self.config = config = replace(config, device=run.meta().get("device", "cpu"))
         known = threads or (run.threads() if resume else 0)
-        gpu = config.engine == "local" and on_gpu(config)
+        self.gpu = gpu = config.engine == "local" and on_gpu(config)
         if not config.host.ray_address:  # else others train
             compile_all(config, self.orders, gpu)
         self.threads = known or (_SCORING if gpu else choose_threads())
@@ -114,7 +118,9 @@ class Search:
         if self.config.target == "cyborg":
             return 1
         if on_gpu(self.config) and self.config.searcher in ("exhaustive", "fixed", "random"):
-            return len(self.orders)
+            return min(self._most, _PER_GPU)
+        if on_gpu(self.config):
+            return _SEARCHED_ON_GPU
         return _PER_THREAD * self.threads  # who learns from scores must not choose all at once
 
     @property
@@ -222,7 +228,9 @@ class Search:
 
     def _fill(self) -> None:
         """Lets up to q members train."""
-        room = min(self.trainings.room, len(self.orders))
+        room = min(self.trainings.room, self._most)
+        if self.gpu and not self.searching:  # all that is left is known
+            room = _PER_GPU
         while len(self.trainings.slots) < room and (member := self._next()):
             self.trainings.start(member, self._stored(member.start))
 

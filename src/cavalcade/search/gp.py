@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import gpytorch
 import numpy as np
 import torch
-from gpytorch.kernels import Kernel, RBFKernel, ScaleKernel
+from gpytorch.kernels import RBFKernel, ScaleKernel
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
 from numpy.typing import NDArray
 from torch import Tensor
@@ -44,20 +44,6 @@ class Posterior(NamedTuple):
     length: float  # expected hyper-parameters, in units of pairs and of scores
     amplitude: float
     noise: float  # standard deviation between trainings of one order
-
-
-class MallowsKernel(Kernel):
-    """exp(−Kendall distance / length scale) on rows of ±1 precedences."""
-
-    has_lengthscale = True
-
-    def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **_: object) -> Tensor:
-        """Covariances of rows of x1 with rows of x2."""
-        if diag:
-            distance = (x1 != x2).sum(-1).to(x1.dtype)
-            return torch.exp(-distance / self.lengthscale.squeeze(-1))
-        distance = (x1.shape[-1] - x1 @ x2.transpose(-1, -2)) / 2
-        return torch.exp(-distance / self.lengthscale)
 
 
 def posterior(
@@ -118,11 +104,12 @@ def _integrated(x: Tensor, observed: Tensor, y: Tensor, v: Tensor, pending: Tens
     pairs = x.shape[1]
     distance = (pairs - x @ x.T) / 2  # (n, n), whole numbers
     length, amplitude, noise = grid.unbind(1)
+    observed, y, variance, evidence = _pooled(observed, y, v + noise[:, None] ** 2 + _JITTER)
     near = _kernel(distance[observed][:, observed], length, amplitude)
-    near.diagonal(dim1=1, dim2=2).add_(v + noise[:, None] ** 2 + _JITTER)
+    near.diagonal(dim1=1, dim2=2).add_(variance)
     lower = torch.linalg.cholesky(near)
-    z = torch.linalg.solve_triangular(lower, y.expand(len(grid), -1).unsqueeze(2), upper=False)
-    evidence = -0.5 * z.square().sum((1, 2)) - lower.diagonal(dim1=1, dim2=2).log().sum(1)
+    z = torch.linalg.solve_triangular(lower, y.unsqueeze(2), upper=False)
+    evidence += -0.5 * z.square().sum((1, 2)) - lower.diagonal(dim1=1, dim2=2).log().sum(1)
     weight = torch.softmax(evidence, dim=0)
     likely = weight.argsort(descending=True)
     likely = likely[: 1 + int((weight[likely].cumsum(0) < _MASS).sum())]
@@ -144,6 +131,21 @@ def _integrated(x: Tensor, observed: Tensor, y: Tensor, v: Tensor, pending: Tens
     covariance = prior[distance.long()] - rows.T @ rows + apart.T @ apart
     covariance.diagonal().add_(_JITTER)
     return mean, covariance, *expected
+
+
+def _pooled(observed: Tensor, y: Tensor, variance: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Scores of one order as one: sufficient for the posterior, and what the rest adds to the log-evidence.
+
+    variance: s_i of each score, (G, m). Returns the k orders observed, weighted means ȳ = Σ y_i/s_i / p and variances
+    1/p with p = Σ 1/s_i, (G, k), and −½ Σ (log s_i + (y_i − ȳ)²/s_i) − ½ Σ log p, (G,), up to a constant.
+    """
+    which, place = torch.unique(observed, return_inverse=True)
+    shape = (len(variance), len(which))
+    precision = torch.zeros(shape, dtype=y.dtype).index_add_(1, place, 1 / variance)
+    mean = torch.zeros(shape, dtype=y.dtype).index_add_(1, place, y / variance) / precision
+    apart = (y - mean[:, place]).square() / variance
+    rest = -0.5 * (variance.log() + apart).sum(1) - 0.5 * precision.log().sum(1)
+    return which, mean, 1 / precision, rest
 
 
 def _kernel(distance: Tensor, length: Tensor, amplitude: Tensor) -> Tensor:

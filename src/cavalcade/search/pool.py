@@ -12,6 +12,7 @@ from torch import Tensor
 
 from cavalcade.config import SearchConfig
 from cavalcade.policy.mlp import MlpSpec
+from cavalcade.ppo.fused.blas import single_threaded_blas
 from cavalcade.ppo.keys import environment_keys, policy_keys
 from cavalcade.ppo.learner import Learner
 from cavalcade.ppo.make import make_learner
@@ -66,16 +67,17 @@ class Pool:
 
     def __init__(self, config: SearchConfig, orders: Sequence[Order], slots: int, threads: int):
         self.config, self.orders, self._threads = config, orders, threads
-        n = config.ppo.num_envs
-        self.env = make_environment(config, slots * n, seed=list(range(slots)), threads=threads)
+        single_threaded_blas()
+        n, nobody = config.ppo.num_envs, [0] * slots  # members bring seeds of their own
+        self.env = make_environment(config, slots * n, seed=nobody, threads=threads)
         self.env.reset()
         self.learner: Learner | ResidentLearner
         if on_gpu(config):
             device = torch.device("cuda")
-            self.learner = resident_learner(self.env, config.ppo, list(range(slots)), device, config.precision)
+            self.learner = resident_learner(self.env, config.ppo, nobody, device, config.precision)
             self.notes = [f"on {torch.cuda.get_device_name(device)}", *self.learner.notes]
         else:
-            self.learner, self.notes = make_learner(self.env, config.ppo, list(range(slots)), parts=1)
+            self.learner, self.notes = make_learner(self.env, config.ppo, nobody, parts=1)
         self.slots: list[Slot | None] = [None] * slots
         self.tail = np.full((slots, n, TAIL), np.nan)
         use_threads(threads)
