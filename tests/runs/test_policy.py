@@ -7,7 +7,7 @@ import pytest
 from cavalcade.cli import main
 from cavalcade.envs.cage2 import Cage2
 from cavalcade.errors import ConfigError, RunError
-from cavalcade.runs.export import check_onnx, export_onnx
+from cavalcade.runs.export import check_onnx, export_onnx, mask_words, masks_itself
 from cavalcade.runs.policy import load_policy
 
 from .helpers import SMALL_CONFIG, train
@@ -87,3 +87,37 @@ def test_onnx_is_the_same_policy(run, tmp_path, capsys):
 def test_onnx_to_nowhere(run):
     with pytest.raises(RunError, match="cannot be written"):
         export_onnx(load_policy(run), 0, run / "no" / "folder.onnx")
+
+
+def test_a_policy_without_an_order_has_no_mask(run, tmp_path, capsys):
+    saved = load_policy(run)
+    assert (saved.order, saved.order_mask, masks_itself(saved)) == ("", None, False)
+    with pytest.raises(SystemExit) as stop:
+        main(["export", str(run), "--onnx", str(tmp_path / "policy.onnx")])
+    assert not stop.value.code
+    assert "order" not in capsys.readouterr().out.splitlines()[-1].replace(str(tmp_path), "")
+    session = onnxruntime.InferenceSession(str(tmp_path / "policy.onnx"))
+    inputs = {"observation": np.ones((1, 52), np.float32), "action_mask": np.ones((1, 145), bool)}
+    assert (np.asarray(session.run(["log_probability"], inputs)[0]) > -1e20).all()
+
+
+def test_a_policy_under_an_order_alone_as_among_others(run):
+    """All policies of a run share the mask of its order."""
+    from dataclasses import replace
+
+    saved = replace(load_policy(run), order="reverse")
+    assert masks_itself(saved)
+    assert mask_words(saved).startswith("its mask is part of the graph")
+    env, rng = Cage2(40, red="meander", stream="heldout"), np.random.default_rng(0)
+    env.reset()
+    bound = 0
+    for _ in range(30):
+        allowed = saved.order_mask(env)
+        together = saved.player()(env)
+        assert allowed[np.arange(40), together].all()
+        bound += (allowed != env.buffers.action_mask).any(axis=1).sum()
+        for p in range(2):
+            half = env.clone(np.arange(20 * p, 20 * (p + 1)))
+            assert (saved.player(p)(half) == together[20 * p : 20 * (p + 1)]).all()
+        env.step(rng.integers(145, size=40))
+    assert bound > 50

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from cavalcade.envs.cage2.orders import CAGE2
 from cavalcade.errors import ConfigError
-from cavalcade.workflow.orders import Subtasks, kendall, one_hot, precedences, ranks
+from cavalcade.workflow.orders import Subtasks, classes, kendall, one_hot, precedences, ranks
 
 ORDERS = st.permutations(range(5)).map(tuple)
 
@@ -76,3 +76,33 @@ def test_one_hot_is_place_by_subtask(order):
 def test_too_many_subtasks_to_list():
     with pytest.raises(ConfigError, match="8 subtasks have too many orders"):
         Subtasks(tuple("abcdefgh")).orders()
+
+
+def test_orders_that_agree_are_one_class():
+    orders = Subtasks(tuple("abc")).orders()  # abc acb bac bca cab cba
+    assert classes(orders, [0, 1, 2]) == [0, 1, 2, 3, 4, 5]
+    assert classes(orders, []) == [0] * 6
+    assert classes(orders, [0]) == [0, 0, 2, 2, 0, 2]  # a before b
+    assert classes(orders, np.array([2])) == [0, 1, 0, 0, 1, 1]  # b before c
+    assert classes(orders[::-1], [0]) == [0, 1, 0, 0, 1, 1]  # the first that agrees, as they are listed
+
+
+@given(st.sets(st.integers(0, 9)))
+def test_classes_are_those_of_the_precedences_that_count(pairs):
+    orders = CAGE2.orders()
+    counted = sorted(pairs)
+    found = classes(orders, counted)
+    signs = precedences(orders)[:, counted]
+    assert len(set(found)) == len({tuple(row) for row in signs.tolist()})
+    for order, first in enumerate(found):
+        assert first <= order
+        assert found[first] == first
+        assert (signs[order] == signs[first]).all()
+
+
+def test_of_three_subtasks_that_compete_there_are_six_classes():
+    names = CAGE2.names
+    competing = {"enterprise", "op_server", "user"}
+    pairs = [k for k, (a, b) in enumerate(CAGE2.pairs()) if {names[a], names[b]} <= competing]
+    found = classes(CAGE2.orders(), pairs)
+    assert sorted(found.count(first) for first in set(found)) == [20] * 6

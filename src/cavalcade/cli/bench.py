@@ -13,6 +13,7 @@ BENCHES = {
     "mettagrid": "agent-steps per second of MettaGrid",
     "gpu": "steps per second of the CAGE-2 simulator on a GPU",
     "gp": "how well searchers find the best order",
+    "orders": "what trainings of all orders say, and how far answers of a search can be trusted",
     "speedup": "each optimisation of the workflow-search documents, measured",
     "distributed": "what Ray and torchrun cost beside one process, and what more machines would give",
     "train": "speed and results of training, beside other trainers",

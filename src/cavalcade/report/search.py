@@ -39,8 +39,8 @@ def search_report(path: Path) -> str:
         heading("What comes first?"),
         picture(precedence_figure(summary)),
         paragraph(
-            "How much better orders are that put the row before the column, with 95 % intervals corrected for the "
-            "number of pairs; grey: never binds, a negative control."
+            "How much better an order is that puts the row before the column, the rest equal, with 95 % intervals "
+            "corrected for the number of pairs; grey: never binds, a negative control."
         ),
         heading("Compliance and reward"),
         picture(compliance_figure(rows)),

@@ -57,7 +57,7 @@ class Explained(NamedTuple):
 
 
 class Effect(NamedTuple):
-    """How much better orders are that put a before b than those that do not, corrected for the number of pairs."""
+    """How much better an order is that puts a before b, the rest equal; corrected for the number of pairs."""
 
     a: str
     b: str
@@ -315,12 +315,20 @@ def _notes(config: SearchConfig, found: Check, subtasks: Subtasks, orders: Seque
     return notes
 
 
+def partial_contrasts(signs: NDArray) -> NDArray:
+    """Weights of orders that give the effect of each precedence, the others equal: least squares, (pairs, orders).
+
+    Precedences go together (what comes before b comes before c more often if b does), so plain differences of means
+    would give effects to precedences that have none.
+    """
+    return 2 * np.linalg.pinv(np.column_stack([np.ones(len(signs)), signs]))[1:]
+
+
 def believed_effects(signs: NDArray, belief: Any) -> list[Interval]:
     """The effect of each precedence from the posterior over all orders, corrected for their number."""
     z = float(stats.norm.isf(LEVEL / signs.shape[1] / 2))
     found = []
-    for column in signs.T:
-        contrast = np.where(column > 0, 1.0, -1.0) / (len(signs) / 2)
+    for contrast in partial_contrasts(signs):
         deviation = math.sqrt(max(float(contrast @ belief.covariance @ contrast), 0.0))
         mean = float(contrast @ belief.mean)
         found.append(Interval(mean, mean - z * deviation, mean + z * deviation))
@@ -328,7 +336,7 @@ def believed_effects(signs: NDArray, belief: Any) -> list[Interval]:
 
 
 def trained_effects(signs: NDArray, trials: Mapping[int, Sequence[float]]) -> list[Interval]:
-    """The effect of each precedence where every order was trained: mean IQM of orders with it minus without.
+    """The effect of each precedence where every order was trained, from the IQMs of orders.
 
     Trainings are resampled within each order; the spread is corrected for the few trainings of each, and the level for
     the number of precedences.
@@ -337,7 +345,7 @@ def trained_effects(signs: NDArray, trials: Mapping[int, Sequence[float]]) -> li
     few = min(map(len, trials.values()))
     draws = np.stack([resampled(trials[order], rng) for order in range(len(signs))])  # (orders, R)
     means = np.array([float(iqm(np.asarray(trials[order]))) for order in range(len(signs))])
-    contrasts = signs.T / (len(signs) / 2)  # (pairs, orders)
+    contrasts = partial_contrasts(signs)
     tail, wider = LEVEL / signs.shape[1] / 2, math.sqrt(few / (few - 1))
     found = []
     for estimate, row in zip(contrasts @ means, contrasts @ (draws - means[:, None]), strict=True):

@@ -228,11 +228,15 @@ class Search:
 
     def _fill(self) -> None:
         """Lets up to q members train."""
-        room = min(self.trainings.room, self._most)
-        if self.gpu and not self.searching:  # all that is left is known
-            room = _PER_GPU
-        while len(self.trainings.slots) < room and (member := self._next()):
+        while len(self.trainings.slots) < self._room() and (member := self._next()):
             self.trainings.start(member, self._stored(member.start))
+
+    def _room(self) -> int:
+        """How many members may train now."""
+        if isinstance(self.trainings, LocalTrainings) and self.gpu and self.queue:  # all that is left is known
+            left = len(self.queue) + len(self.trainings.slots)
+            self.trainings.room = max(self.trainings.room, min(left, _PER_GPU))
+        return min(self.trainings.room, max(self._most, len(self.queue)))
 
     def _next(self) -> Member | None:
         """The next member to train, if there is one now."""

@@ -3,7 +3,7 @@
 Scores of trainings have heavy tails and unequal spreads. So orders are compared by the permutation test of the
 one-way F statistic on ranks, and effects are differences of interquartile means (IQM) with stratified bootstrap
 intervals. The best and the worst of equal orders differ too: they are chosen on one half of the trainings and compared
-on the other, once each way.
+on the other, once each way. Of many orders with few trainings each, the best tenth is compared with the worst tenth.
 
 Yes: p < α and the interval of best − worst lies beyond the margin. No: the interval lies within ± margin. Otherwise it
 takes more trainings. With several looks at the data each has an equal share of α (Bonferroni). The answer is a function
@@ -24,6 +24,7 @@ _PERMUTATIONS = 20_000
 _RESAMPLES = 10_000
 _CHUNK = 4_000_000  # numbers at a time
 _MOST_NEEDED = 100_000  # trainings; more is not worth a number
+_TENTH = 10
 _LEAST = 3  # trainings from which an interval can be had
 
 Answer = Literal["yes", "no", "cannot tell"]
@@ -38,10 +39,9 @@ class Interval(NamedTuple):
 
 
 class Extremes(NamedTuple):
-    """How far the best unit is above the worst."""
+    """How far the best units are above the worst."""
 
-    best: int  # units, chosen with all trainings
-    worst: int
+    each: int  # units at either end
     difference: Interval  # of units chosen on one half and compared on the other
 
 
@@ -117,23 +117,22 @@ def extremes(groups: Mapping[int, Sequence[float]], *, level: float = LEVEL, see
     units = [unit for unit, scores in groups.items() if len(scores) >= 2]
     if len(units) < 2:
         return None
+    each = max(1, len(units) // _TENTH)
     halves = [{unit: np.asarray(groups[unit], np.float64)[half::2] for unit in units} for half in (0, 1)]
     rng = np.random.Generator(np.random.Philox(key=seed))
     draws, estimates, sizes = np.zeros(_RESAMPLES), [], []
     for chosen_on, compared_on in (halves, halves[::-1]):
-        best, worst = _ends(chosen_on)
-        above, below = compared_on[best], compared_on[worst]
+        above, below = (np.concatenate([compared_on[unit] for unit in end]) for end in _ends(chosen_on, each))
         estimates.append(float(iqm(above) - iqm(below)))
         draws += (resampled(above, rng) - resampled(below, rng)) / 2
         sizes += [len(above), len(below)]
-    best, worst = _ends({unit: np.asarray(groups[unit]) for unit in units})
-    return Extremes(best, worst, percentiles(draws, float(np.mean(estimates)), min(sizes), level))
+    return Extremes(each, percentiles(draws, float(np.mean(estimates)), min(sizes), level))
 
 
-def _ends(groups: Mapping[int, NDArray]) -> tuple[int, int]:
-    """The units with the highest and the lowest IQM."""
-    means = {unit: float(iqm(scores)) for unit, scores in groups.items()}
-    return max(means, key=means.__getitem__), min(means, key=means.__getitem__)
+def _ends(groups: Mapping[int, NDArray], each: int) -> tuple[list[int], list[int]]:
+    """The units with the highest and with the lowest IQM."""
+    ranked = sorted(groups, key=lambda unit: -float(iqm(groups[unit])))
+    return ranked[:each], ranked[-each:]
 
 
 def judge(groups: Mapping[int, Sequence[float]], *, margin: float, looks: int = 1, seed: int = 0) -> Verdict:
@@ -168,8 +167,9 @@ def sentence(v: Verdict, what: str) -> str:
     if v.extremes is None:
         return f"Cannot tell whether the order matters: {what}; it takes at least two trainings of two orders."
     d = v.extremes.difference
+    which = "best − worst" if v.extremes.each == 1 else f"best tenth − worst tenth ({v.extremes.each} each)"
     facts = (
-        f"best − worst {d.estimate:.2f} points (95 % interval {d.low:.2f} to {d.high:.2f}), permutation test p = "
+        f"{which} {d.estimate:.2f} points (95 % interval {d.low:.2f} to {d.high:.2f}), permutation test p = "
         f"{v.p:.2g} (level {v.alpha:g}); {what}."
     )
     if v.answer == "yes":

@@ -22,7 +22,10 @@ def summary(found: Findings, subtasks: Subtasks, orders: list[Order]) -> str:
             f"{place:>3} {r.mean:>9.2f} ± {1.96 * r.deviation:<6.2f}{scores:>12}{compliance:>12}{r.binding:>9.1f}"
             f"{confirmed:>26}  {subtasks.name_of(orders[r.order])}{'' if r.followed else ', not followed'}"
         )
-    lines += ["", "effect of putting one before the other (95 % intervals, corrected for the number of pairs)"]
+    lines += [
+        "",
+        "effect of putting one before the other, the rest equal (95 % intervals, corrected for the number of pairs)",
+    ]
     for e in sorted(found.effects, key=lambda e: -abs(e.mean)):
         mark = " *" if e.low > 0 or e.high < 0 else ""
         bound = f"binds {e.binding:.1f} times per episode" if e.binding else "never binds"
