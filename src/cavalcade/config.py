@@ -394,7 +394,7 @@ class SearchConfig:
     """Fresh games per score."""
     confirm: int = 10
     """Trainings from scratch, on fresh seeds, of the best order and of rivals, after the search; 0 for none."""
-    confirm_batches: int = 2
+    confirm_batches: int = 3
     """Times that many at most: while the answer is open, another batch is trained. Each look at the data has an equal
     share of the level of the test."""
     rivals: int = 5

@@ -166,7 +166,7 @@ def test_options_of_the_scripts_work_as_written():
         (["search", "cage2", "--follow-threshold", "1.5"], ["follow_threshold is 1.5; it must be from 0 to 1"]),
         (["search", "cage2", "--margin", "0"], ["margin is 0.0"]),
         (["search", "checkpoints", "--open-until", "removed"], ["open_until is given with checkpoints"]),
-        (["train", "cage2", "--enforce", "mask-true"], ["workflow.enforce is given without an order"]),
+        (["train", "cage2", "--enforce", "mask-true"], ["enforce is given without an order; name one with --order"]),
         (["train", "cage2", "--order", "a>b"], ["'a' in order 'a>b' is no subtask"]),
         (["train", "gym:CartPole-v1", "--order", "user"], ["--order"]),
         (["evaluate", "random", "--order", "critical_first"], ["only greedy and greedy-corrected take one"]),

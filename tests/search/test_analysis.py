@@ -190,7 +190,7 @@ def test_without_decisions_an_order_counts_as_followed():
 
 def test_too_many_orders_not_followed_is_no_answer():
     rng = np.random.default_rng(5)
-    followed = {order: rng.normal(5 * order, 1, size=6) for order in range(17)}
+    followed = {order: rng.normal(5 * order, 1, size=8) for order in range(17)}
     broken = trainings({order: [0.0, 1.0] for order in range(17, 20)}, compliance=0.5)
     found = found_by(LISTED, followed, extra=broken)
     assert found.check.failed

@@ -192,13 +192,13 @@ def test_each_answer():
 
 
 def test_looks_share_the_level():
-    groups = {0: [0.0, 0.1, 0.2, 0.3, 0.4, 0.5], 1: [5.0, 5.1, 5.2, 5.3, 5.4, 5.5]}
+    groups = {unit: [5.0 * unit + 0.1 * i for i in range(8)] for unit in (0, 1)}
     once = judge(groups, margin=1.0)
     assert (once.answer, once.alpha) == ("yes", ALPHA)
-    assert 0.001 < once.p < 0.004  # 2 of 924 splits
-    often = judge(groups, margin=1.0, looks=10)
-    assert (often.answer, often.alpha, often.p) == ("cannot tell", ALPHA / 10, once.p)
-    assert "(level 0.001)" in sentence(often, "2 orders")
+    assert 5e-5 < once.p < 1e-3  # 2 of 12,870 splits
+    often = judge(groups, margin=1.0, looks=1000)
+    assert (often.answer, often.alpha, often.p) == ("cannot tell", ALPHA / 1000, once.p)
+    assert "(level 1e-05)" in sentence(often, "2 orders")
 
 
 def test_the_trainings_named_shrink_the_interval_to_the_margin():

@@ -1,7 +1,8 @@
 """How often a search answers what it should: simulated searches that draw their trainings from a stored table.
 
-A simulated search proposes and confirms as the real one does, by the same code; a training is one of the stored ones of
-its order, drawn at random. Where labels are permuted, all orders are equal and "yes" is a false alarm.
+A simulated search proposes and confirms as the real one does, by the same code. A training is one of the stored ones of
+its order's class, drawn at random. Where labels are permuted it is one of all that are stored, each drawn once: all
+orders are equal then, and "yes" is a false alarm.
 """
 
 from collections.abc import Sequence
@@ -23,13 +24,13 @@ def simulated(scores: Sequence[Sequence[float]], units: Sequence[int], permuted:
     """The answer of one search with default settings; units: the class of each order."""
     torch.set_num_threads(1)
     c, rng = SearchConfig(), np.random.default_rng([seed, 5])
-    if permuted:
-        pool = rng.permutation(np.concatenate([np.asarray(s) for s in scores]))
-        cuts = np.cumsum([len(s) for s in scores])[:-1]
-        scores = [part.tolist() for part in np.split(pool, cuts)]
+    shuffled = iter(rng.permutation(np.concatenate([np.asarray(s) for s in scores])))
+    of_class: dict[int, list[float]] = {}
+    for unit, some in zip(units, scores, strict=True):
+        of_class.setdefault(unit, []).extend(some)
 
     def train(order: int) -> float:
-        return float(rng.choice(scores[order]))
+        return float(next(shuffled) if permuted else rng.choice(of_class[units[order]]))
 
     searcher = GpSearcher(ORDERS, beta=c.ucb_beta, seed=seed)
     observed: list[Observation] = []

@@ -141,21 +141,21 @@ def check(config: SearchConfig, orders: Sequence[Order], results: Sequence[Resul
     """Which trainings from scratch can be compared, and whether what was to be varied did vary."""
     trained = [r for r in results if r.member.kind == ORDER]
     bound = np.mean([r.bound for r in trained], axis=0) if trained else np.zeros(0)
+    unit = classes(orders, np.flatnonzero(bound > 0))
     listed = config.searcher in ("exhaustive", "fixed", "random")  # their orders do not depend on scores
     found: list[tuple[int, bool, list[Result]]] = []
     for purpose in (CONFIRM, SEARCH) if listed else (CONFIRM,):
         mine = [r for r in comparable(config, results, (purpose,)) if not r.member.start]
-        counts = np.bincount([r.member.order for r in mine], minlength=len(orders))
+        counts = np.bincount([unit[r.member.order] for r in mine], minlength=len(orders))
         found.append((int((counts >= 2).sum()), purpose == CONFIRM, mine))
-    _, confirmed, mine = max(found, key=lambda one: one[0])
+    _, confirmed, mine = max(found, key=lambda one: (one[0], bool(one[2])))
     by_order: dict[int, list[Result]] = {}
     for r in mine:
         by_order.setdefault(r.member.order, []).append(r)
     threshold = config.workflow.follow_threshold
     unfollowed = [order for order, rs in by_order.items() if pooled(rs) < threshold]
     trials = {order: [r.score for r in rs] for order, rs in by_order.items() if order not in unfollowed}
-    binding = np.flatnonzero(bound > 0)
-    return Check(trials, sorted(unfollowed), confirmed, dict(enumerate(classes(orders, binding))), bound)
+    return Check(trials, sorted(unfollowed), confirmed, dict(enumerate(unit)), bound)
 
 
 def pooled(results: Sequence[Result], name: str = "compliance", counted: str = "counted") -> float:

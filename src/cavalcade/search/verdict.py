@@ -25,7 +25,7 @@ _RESAMPLES = 10_000
 _CHUNK = 4_000_000  # numbers at a time
 _MOST_NEEDED = 100_000  # trainings; more is not worth a number
 _TENTH = 10
-_LEAST = 3  # trainings from which an interval can be had
+_LEAST = 4  # trainings from which an interval can be had; of three it would be too narrow
 
 Answer = Literal["yes", "no", "cannot tell"]
 
@@ -67,10 +67,10 @@ def rank_test(groups: Sequence[Sequence[float]], seed: int = 0) -> float:
     F rises with Σ n_g r̄_g², r̄_g the mean rank of group g, which is what permutations are compared by.
     """
     sizes = np.array([len(group) for group in groups])
+    if len(groups) < 2 or sizes.sum() <= len(groups):
+        return 1.0
     ranks = stats.rankdata(np.concatenate([np.asarray(group, np.float64) for group in groups]))
     starts, n = np.cumsum(sizes) - sizes, len(ranks)
-    if len(groups) < 2 or n <= len(groups):
-        return 1.0
 
     def statistic(rows: NDArray) -> NDArray:
         return (np.add.reduceat(rows, starts, axis=1) ** 2 / sizes).sum(axis=1)
@@ -143,7 +143,9 @@ def judge(groups: Mapping[int, Sequence[float]], *, margin: float, looks: int = 
     found = extremes(kept, seed=seed)
     if found is None:
         return Verdict("cannot tell", p, alpha, margin, None, -1)
-    low, high = found.difference.low, found.difference.high
+    d = found.difference  # what is printed decides, as it is printed
+    p, low, high = max(p, float(f"{p:.2g}")), min(d.low, round(d.low, 2)), max(d.high, round(d.high, 2))
+    found = found._replace(difference=Interval(d.estimate, low, high))
     if p < alpha and low > margin:
         return Verdict("yes", p, alpha, margin, found, 0)
     if -margin < low and high < margin:
