@@ -18,6 +18,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from cavalcade.config import HostConfig, SearchConfig
+from cavalcade.envs.cage2.cpu import ENVIRONMENTS_PER_THREAD
 from cavalcade.errors import ConfigError, RunError, WorkerError
 from cavalcade.fleet import import_ray
 from cavalcade.jit import all_threads
@@ -410,7 +411,8 @@ def compile_all(config: SearchConfig, orders: list[Order], gpu: bool) -> None:
     threads = all_threads()
     if config.target == "cyborg":  # hosted games are no place to try things out; those of ours look the same
         config = replace(config, target="cage2", cyborg="", host=HostConfig())
-    env = make_environment(config, _PER_THREAD * threads * config.ppo.num_envs, threads=threads)
+    num_envs = max(_PER_THREAD * config.ppo.num_envs, ENVIRONMENTS_PER_THREAD) * threads  # enough for all threads
+    env = make_environment(config, num_envs, threads=threads)
     env.assign(slice(0, 1), order=None, seed=0)
     if not gpu:
         compiled_learner(env, config.ppo, [0])

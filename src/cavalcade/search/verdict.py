@@ -135,9 +135,15 @@ def _ends(groups: Mapping[int, NDArray], each: int) -> tuple[list[int], list[int
     return ranked[:each], ranked[-each:]
 
 
+def share_of_level(looks: int) -> float:
+    """The level of each of several looks, cut off after two digits, as it is printed."""
+    digits = 10 ** (1 - math.floor(math.log10(ALPHA / looks)))
+    return math.floor(ALPHA / looks * digits * (1 + 1e-12)) / digits
+
+
 def judge(groups: Mapping[int, Sequence[float]], *, margin: float, looks: int = 1, seed: int = 0) -> Verdict:
     """The answer from the scores of trainings of each unit; looks: how often the data may be looked at in all."""
-    alpha = ALPHA / looks
+    alpha = share_of_level(looks)
     kept = {unit: scores for unit, scores in groups.items() if len(scores)}
     p = rank_test(list(kept.values()), seed)
     found = extremes(kept, seed=seed)

@@ -26,15 +26,16 @@ def summary(found: Findings, subtasks: Subtasks, orders: list[Order]) -> str:
         "",
         "effect of putting one before the other, the rest equal (95 % intervals, corrected for the number of pairs)",
     ]
-    for e in sorted(found.effects, key=lambda e: -abs(e.mean)):
+    for e in sorted(found.effects, key=lambda e: (not e.binding, -abs(e.mean))):
         mark = " *" if e.low > 0 or e.high < 0 else ""
-        bound = f"binds {e.binding:.1f} times per episode" if e.binding else "never binds"
+        bound = f"binds {e.binding:.2g} times per episode" if e.binding else "never binds"
         interval = f"({e.low:+.2f} to {e.high:+.2f}){mark}"
         lines.append(f"  {e.a + ' before ' + e.b:<34}{e.mean:>+8.2f} {interval:<24}{bound}")
     if any(found.groups.values()):
         lines += ["", "from scratch on fresh seeds, scored on games of their own (IQM, 95 % interval, each training)"]
         for name, scores in found.groups.items():
             if scores:
-                each, mean = " ".join(f"{x:.2f}" for x in scores), interval_of(scores)
+                each, mean = " ".join(f"{x:.2f}" for x in scores[:_SHOWN]), interval_of(scores)
+                each += f" and {len(scores) - _SHOWN} more" if len(scores) > _SHOWN else ""
                 lines.append(f"  {name:<16}{mean.estimate:>9.2f} ({mean.low:.2f} to {mean.high:.2f})  {each}")
     return "\n".join([*lines, "", *found.notes, found.headline, found.answer])

@@ -50,6 +50,7 @@ keys = rng.integers(0, 2**63, policies * n).astype(np.uint64)
 both("draw", policies * n, layout, actions, real(policies, actions + 1, n), real(policies, 1, n), masks, keys,
      np.array([5, 9]), 1, np.zeros(policies * n, np.int32), np.zeros(shape, np.int32), np.zeros(shape, f32),
      np.zeros(shape, f32))
+both("greedy", policies * n, layout, actions, real(policies, actions + 1, n), masks, np.zeros(policies * n, np.int32))
 over = rng.random(policies * n) < 0.5
 both("book", policies * n, real(policies * n), over, 1, 0, np.zeros(shape, f32), np.zeros(shape, bool),
      rng.random((policies, n)), np.zeros((policies, 1, n)))
@@ -71,6 +72,9 @@ words = env.packed.observation.reshape(2, 2, -1)
 both("unpack", 4, env.params, 25, words, np.zeros((2, 2, 77), f32), there=games, here=resident)
 other = WorkflowCage2(4, red="bline", horizon=5)
 other.reset()
+for one in (env, other):
+    for e, how in enumerate(("mask", "mask", "mask-true", "none")):
+        one.assign(slice(e, e + 1), order=None, seed=e, mask=how, alignment="cost", weight=2.0)
 for t in range(12):
     chosen = rng.integers(0, 145, 4).astype(np.int32)
     for one, step in ((env, resident.step_workflow), (other, games.step_workflow[1, 64])):

@@ -170,3 +170,25 @@ def by_policy(learner):
 def test_what_it_has_not_is_refused(given, words):
     with pytest.raises(ConfigError, match=words):
         check(PPOConfig(**{"num_envs": 6, "update_steps": 20} | given), horizon=10)
+
+
+def test_masked_repairs_are_never_drawn():
+    """With orders that bind, every action of a rollout is one that the batch allows, as with the plain learner."""
+
+    def env():
+        made = WorkflowCage2(12, red="bline", horizon=100)
+        for p in range(2):
+            made.assign(slice(6 * p, 6 * p + 6), order=None, seed=p, mask="mask")
+        return made
+
+    resident, plain = pair(env=env, steps=100, horizon=100)
+    for one in (resident, plain):
+        for p in range(2):
+            one.env.assign(slice(6 * p, 6 * p + 6), order=None, seed=p, mask="mask")
+    resident.restore()
+    resident.collect()
+    plain.collect()
+    assert torch.equal(resident.rollout.action, plain.rollout.action)
+    mask = plain.rollout.mask
+    assert mask.gather(-1, resident.rollout.action.long().unsqueeze(-1)).all()
+    assert (~mask[..., 132:]).any()
