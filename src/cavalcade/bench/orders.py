@@ -164,35 +164,40 @@ def _best_half(units: dict[int, list[float]]) -> list[float]:
     return [x for unit in best for x in units[unit][1::2]]
 
 
-def agreement(one: Sequence[Sequence[float]], other: Sequence[Sequence[float]]) -> Interval:
-    """Kendall's τ between the rankings of orders by the IQM of their scores; interval by resampling the scores."""
+class Ranking(NamedTuple):
+    """Scores from which the 120 orders are ranked; orders of one class share theirs."""
+
+    scores: dict[int, list[float]]  # by class
+    classes: list[int]  # of each order
+
+    def means(self, rng: np.random.Generator | None = None) -> NDArray:
+        """IQM of each order; with a generator, of resampled scores: (R, 120)."""
+        found = {}
+        for unit, scores in self.scores.items():
+            given = np.asarray(scores)
+            found[unit] = iqm(given if rng is None else given[rng.integers(len(given), size=(_RESAMPLES, len(given)))])
+        return np.stack([found[unit] for unit in self.classes], axis=-1)
+
+
+def ranking(t: Trained) -> Ranking:
+    """The ranking by trainings of every order."""
+    return Ranking(t.units, t.classes)
+
+
+def agreement(one: Ranking, other: Ranking) -> Interval:
+    """Kendall's τ-b between rankings of the orders; interval by resampling the scores."""
     rng = np.random.Generator(np.random.Philox(key=0))
-
-    def resampled(groups: Sequence[Sequence[float]]) -> NDArray:
-        drawn = [np.asarray(g)[rng.integers(len(g), size=(_RESAMPLES, len(g)))] for g in groups]
-        return np.stack([iqm(rows) for rows in drawn], axis=1)  # (R, orders)
-
-    def tau(a: Sequence[float] | NDArray, b: Sequence[float] | NDArray) -> float:
-        return float(stats.kendalltau(a, b).statistic)
-
-    draws = [tau(a, b) for a, b in zip(resampled(one), resampled(other), strict=True)]
-    low, high = np.quantile(draws, [0.025, 0.975])
-    means = ([float(iqm(np.asarray(g))) for g in groups] for groups in (one, other))
-    return Interval(tau(*means), float(low), float(high))
+    pairs = zip(one.means(rng), other.means(rng), strict=True)
+    low, high = np.quantile([float(stats.kendalltau(a, b).statistic) for a, b in pairs], [0.025, 0.975])
+    return Interval(float(stats.kendalltau(one.means(), other.means()).statistic), float(low), float(high))
 
 
-def order_scores(t: Trained) -> list[list[float]]:
-    """Scores by order, as `agreement` takes them; orders of one class share theirs."""
-    units, unit = t.units, t.classes
-    return [units[unit[order]] for order in range(len(ORDERS))]
-
-
-def universal_scores(path: Path) -> list[list[float]]:
-    """Scores of every order from the universal policies of a search."""
+def universal_ranking(path: Path) -> Ranking:
+    """The ranking by scores of every order from the universal policies of a search."""
     rows = [row for row in read_rows(path) if row["kind"] == ORDER and row["start"] and int(row["updates"]) == 0]
-    found: list[list[float]] = [[] for _ in ORDERS]
+    found: dict[int, list[float]] = {order: [] for order in range(len(ORDERS))}
     for row in rows:
         found[NAMES.index(row["order"])].append(float(row["score"]))
-    if not rows or min(map(len, found)) < 1:
+    if not min(map(len, found.values())):
         raise RunError(f"{path} has no universal policy that was evaluated; search with --evaluate-only")
-    return found
+    return Ranking(found, list(found))

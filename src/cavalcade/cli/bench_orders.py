@@ -131,7 +131,7 @@ def _transfer(_: Options, games: list[orders.Trained]) -> dict[str, Any]:
     found = {}
     for one, other in itertools.combinations(games, 2):
         with waiting("resampling rankings"):
-            tau = orders.agreement(orders.order_scores(one), orders.order_scores(other))
+            tau = orders.agreement(orders.ranking(one), orders.ranking(other))
         found[f"{_title(one.game)} / {_title(other.game)}"] = tau
         print(f"  {_title(one.game):<44}{_title(other.game):<44}{_show(tau, '+')}", flush=True)
     return found
@@ -156,13 +156,13 @@ def _universal(options: Options, games: list[orders.Trained]) -> dict[str, Any]:
     print("\nscores from universal policies against trainings of each order, Kendall's τ (95 % interval)")
     found = {}
     for path in options.universal:
-        scores = orders.universal_scores(path)
+        universal = orders.universal_ranking(path)
+        best = int(np.argmax(universal.means()))
         for t in games:
-            tau = orders.agreement(scores, orders.order_scores(t))
-            truth = np.array([float(np.mean(s)) for s in orders.order_scores(t)])
-            best = int(np.argmax([np.mean(s) for s in scores]))
+            truth = orders.ranking(t)
+            tau = orders.agreement(universal, truth)
             found[f"{path} / {_title(t.game)}"] = tau
-            regret = truth.max() - truth[best]
+            regret = truth.means().max() - truth.means()[best]
             print(
                 f"  {path.name:<24}{_title(t.game):<44}{_show(tau, '+')}  regret of its best {regret:.2f}", flush=True
             )
