@@ -9,11 +9,11 @@ from typing import Any, Literal
 import numpy as np
 
 from cavalcade.bench import calibration, orders
+from cavalcade.bench.orders_figure import orders_figure
 from cavalcade.cli.bench import write_figures
 from cavalcade.cli.parse import check_folder, parse
 from cavalcade.cli.waiting import waiting
 from cavalcade.errors import ConfigError, at_least, one_of
-from cavalcade.report.orders import orders_figure
 from cavalcade.search.verdict import Interval, sentence
 
 PARTS = ("truth", "binding", "transfer", "calibration", "universal")

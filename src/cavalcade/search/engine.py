@@ -234,10 +234,11 @@ class Search:
 
     def _room(self) -> int:
         """How many members may train now."""
+        room = min(self.trainings.room, self._most)
         if isinstance(self.trainings, LocalTrainings) and self.gpu and self.queue:  # all that is left is known
             left = len(self.queue) + len(self.trainings.slots)
-            self.trainings.room = max(self.trainings.room, min(left, _PER_GPU))
-        return min(self.trainings.room, max(self._most, len(self.queue)))
+            self.trainings.room = room = max(room, min(left, _PER_GPU))
+        return room
 
     def _next(self) -> Member | None:
         """The next member to train, if there is one now."""

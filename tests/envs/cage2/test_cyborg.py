@@ -174,6 +174,10 @@ def test_train_and_search(clone, capsys, tmp_path):
     assert status == 0
     assert "400 steps in" in out
     assert run(capsys, "train", "--resume", tmp_path / "a")[0] == 0
+    ordered = ("--episodes", "40", "--order", "user_priority", "--run", tmp_path / "c")
+    assert run(capsys, "train", *there, *small, *ordered)[0] == 0
+    assert "compliance" in (tmp_path / "c" / "episodes.csv").read_text().splitlines()[0]
+    assert run(capsys, "evaluate", tmp_path / "c", "--episodes", "4", "--revisions", "head")[0] == 0
     assert run(capsys, "evaluate", tmp_path / "a", "--episodes", "4", "--revisions", "head")[0] == 0
     args = ("search", *there, *small, "--max-episodes", "2", "--total-episodes", "50", "--n-workflows", "2")
     status, out, _ = run(capsys, *args, "--score-episodes", "4", "--confirm", "0", "--run", tmp_path / "b")
