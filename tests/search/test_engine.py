@@ -291,7 +291,7 @@ def test_another_batch_is_trained_while_the_answer_is_open(tmp_path):
     search(tmp_path / "b", config, stop_at=22)
     search(tmp_path / "b", resume=True)
     assert table(tmp_path / "b") == table(tmp_path / "a")
-    decided = search(tmp_path / "c", replace(config, confirm=6, margin=1e5))  # everything lies within that
+    decided = search(tmp_path / "c", replace(config, confirm=8, margin=1e5))  # everything lies within that
     assert decided.batches == 1
 
 

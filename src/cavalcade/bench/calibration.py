@@ -14,6 +14,7 @@ import torch
 
 from cavalcade.bench.orders import ORDERS
 from cavalcade.config import SearchConfig
+from cavalcade.search.decisions import to_confirm
 from cavalcade.search.searchers import GpSearcher, Observation, Proposal
 from cavalcade.search.verdict import judge
 
@@ -44,11 +45,10 @@ def simulated(scores: Sequence[Sequence[float]], units: Sequence[int], permuted:
         pending.append(proposal)
     observed += [Observation(p.order, train(p.order), 0.0) for p in pending]
     mean = searcher.believe(observed, ()).mean
-    best, *others = sorted({o.order for o in observed}, key=lambda order: (-mean[order], order))
-    places = np.unique(np.linspace(0, len(others) - 1, min(c.rivals, len(others))).round().astype(int))
+    ranked = sorted({o.order for o in observed}, key=lambda order: (-mean[order], order))
     groups: dict[int, list[float]] = {}
     for _ in range(c.confirm_batches):
-        for order in (best, *(others[i] for i in places)):
+        for order in to_confirm(ranked, c.rivals):
             groups.setdefault(units[order], []).extend(train(order) for _ in range(c.confirm))
         verdict = judge(groups, margin=c.margin, looks=c.confirm_batches)
         if verdict.answer != "cannot tell" or len(groups) < 2:

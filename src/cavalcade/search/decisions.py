@@ -8,6 +8,8 @@ import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from cavalcade.config import SearchConfig
 from cavalcade.search.domains import given_orders
 from cavalcade.search.members import ORDER, Result
@@ -65,6 +67,13 @@ def propose(
 ) -> Proposal | None:
     """The next order."""
     return searcher_for(config, orders, results).propose(observations(config, searched(results)), pending, made)
+
+
+def to_confirm(ranked: Sequence[int], rivals: int) -> list[int]:
+    """The best order and rivals of it, from the second best to the worst; ranked: best first."""
+    best, *others = ranked
+    places = np.unique(np.linspace(0, len(others) - 1, min(rivals, len(others))).round().astype(int))
+    return [best, *(others[i] for i in places)]
 
 
 def again(

@@ -30,7 +30,7 @@ from cavalcade.runs.checkpoint import save_checkpoint
 from cavalcade.runs.directory import METRICS, SEARCH, RunDirectory, provenance
 from cavalcade.runs.logs import Log
 from cavalcade.search.analysis import check, comparable, top_rung, verdict_of
-from cavalcade.search.decisions import DECISIONS, Decision, observations, propose, resumes, searched
+from cavalcade.search.decisions import DECISIONS, Decision, observations, propose, resumes, searched, to_confirm
 from cavalcade.search.domains import given_orders, make_environment, subtasks_of
 from cavalcade.search.members import CONFIRM, CONTROL, CONTROLS, ORDER, PLAIN, UNIVERSAL, Member, Result
 from cavalcade.search.members import SEARCH as SEARCHING
@@ -333,11 +333,10 @@ class Search:
         c = self.config
         if not c.confirm or c.shard:
             return []
-        best, *others = self.ranked()
-        places = np.unique(np.linspace(0, len(others) - 1, min(c.rivals, len(others))).round().astype(int))
-        plan = [(CONFIRM, ORDER, order) for order in (best, *(others[i] for i in places))]
+        chosen = to_confirm(self.ranked(), c.rivals)
+        plan = [(CONFIRM, ORDER, order) for order in chosen]
         if c.controls:
-            plan += [(CONTROL, kind, best if kind == PLAIN else -1) for kind in CONTROLS]
+            plan += [(CONTROL, kind, chosen[0] if kind == PLAIN else -1) for kind in CONTROLS]
         return self._batch(plan)
 
     def _plan_again(self) -> list[Member]:
