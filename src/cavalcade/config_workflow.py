@@ -61,7 +61,7 @@ class WorkflowConfig:
 
     @property
     def binding(self) -> dict[str, Any]:
-        """What environments are told of it, as arguments of `give_order`."""
+        """Mask, alignment and weight, as arguments of `give_order`."""
         mask = self.enforce if self.enforce in ("mask", "mask-true") else "none"
         alignment = {"lagrangian": "cost", "reward": self.alignment}.get(self.enforce, "none")
         return {"mask": mask, "alignment": alignment, "weight": self.alignment_lambda or 0.0}

@@ -1,4 +1,4 @@
-"""Orders that bind: what a mask leaves, in training, at play, in an exported graph; and costs that drive compliance."""
+"""Orders that bind: what a mask leaves to a policy, in training and elsewhere; costs that drive compliance."""
 
 import numpy as np
 import pytest
