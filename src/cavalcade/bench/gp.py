@@ -4,8 +4,8 @@ Simple regret: how far the true value of the order that a method names after T e
 search, up to q orders train together: results arrive in the order of the proposals, each makes room for the next, and
 what has not arrived is pending. Searchers do not know the noise of scores, only the variance of an evaluation where a
 table states it. GP-UCB and Thompson sampling name the order with the highest posterior mean among those tried, halving
-the same within its top rung; random search and the heuristic of the CAGE-2 workflow-search scripts that with the highest
-mean of its own scores.
+the same within its top rung; random search and the heuristic of the CAGE-2 workflow-search scripts that with the
+highest mean of its own scores.
 
 Halving needs scores of several budgets. On synthetic objectives a score of rung r has its noise divided by √3^r and
 costs 3^r of the T evaluations; in stored scores, all of one budget, it cannot search.
