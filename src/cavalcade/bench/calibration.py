@@ -14,6 +14,7 @@ import torch
 
 from cavalcade.bench.orders import ORDERS
 from cavalcade.config import SearchConfig
+from cavalcade.search.analysis import by_class
 from cavalcade.search.decisions import to_confirm
 from cavalcade.search.searchers import GpSearcher, Observation, Proposal
 from cavalcade.search.verdict import judge
@@ -26,9 +27,7 @@ def simulated(scores: Sequence[Sequence[float]], units: Sequence[int], permuted:
     torch.set_num_threads(1)
     c, rng = SearchConfig(), np.random.default_rng([seed, 5])
     shuffled = iter(rng.permutation(np.concatenate([np.asarray(s) for s in scores])))
-    of_class: dict[int, list[float]] = {}
-    for unit, some in zip(units, scores, strict=True):
-        of_class.setdefault(unit, []).extend(some)
+    of_class = by_class(dict(enumerate(scores)), units)
 
     def train(order: int) -> float:
         return float(next(shuffled) if permuted else rng.choice(of_class[units[order]]))

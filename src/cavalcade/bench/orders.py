@@ -17,7 +17,7 @@ from scipy import stats
 from cavalcade.envs.cage2.orders import CAGE2
 from cavalcade.errors import RunError
 from cavalcade.runs.directory import open_search
-from cavalcade.search.analysis import Explained, explain, interval_of, trained_effects
+from cavalcade.search.analysis import Explained, by_class, explain, interval_of, trained_effects
 from cavalcade.search.members import CONTROL, ORDER, PLAIN, SEARCH
 from cavalcade.search.policies import read_rows
 from cavalcade.search.verdict import Interval, Verdict, difference, iqm, judge
@@ -29,7 +29,7 @@ COLUMNS = (
 )  # fmt: skip
 ORDERS = CAGE2.orders()
 NAMES = [CAGE2.text(order) for order in ORDERS]
-PAIRS = [f"{CAGE2.names[a]}/{CAGE2.names[b]}" for a, b in CAGE2.pairs()]
+PAIRS = CAGE2.pair_names()
 _RESAMPLES = 300
 
 
@@ -60,10 +60,7 @@ class Trained(NamedTuple):
     @property
     def units(self) -> dict[int, list[float]]:
         """Scores by class of orders."""
-        found: dict[int, list[float]] = {}
-        for order, unit in enumerate(self.classes):
-            found.setdefault(unit, []).extend(self.scores[order])
-        return found
+        return by_class(self.scores, self.classes)
 
 
 class Said(NamedTuple):

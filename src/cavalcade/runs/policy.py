@@ -59,7 +59,7 @@ class SavedPolicy:
         return len(self.weights)
 
     def player(self, policy: int | None = None, *, greedy: bool = True, seed: int = 0) -> Player | TorchPlayer:
-        """One policy at play, or all of them side by side; a mask of their order is applied to what they see."""
+        """Acts for one policy, or for all of them side by side; the mask of their order is applied to what they see."""
         if policy is not None and not 0 <= policy < self.policies:
             raise ConfigError(f"policy is {policy}; {self.path} has {self.policies}, numbered from 0")
         which = slice(None) if policy is None else slice(policy, policy + 1)

@@ -24,6 +24,7 @@ from cavalcade.search.verdict import (
     sentence,
 )
 from cavalcade.workflow.orders import Order, Subtasks, classes, precedences
+from cavalcade.workflow.summary import pooled_compliance
 
 _MOST_UNFOLLOWED = 0.1  # share of orders; beyond it, what was to be varied did not vary
 
@@ -79,10 +80,7 @@ class Check(NamedTuple):
     @property
     def units(self) -> dict[int, list[float]]:
         """Scores by class: orders that never bind differently are one and the same."""
-        found: dict[int, list[float]] = {}
-        for order, scores in self.trials.items():
-            found.setdefault(self.classes[order], []).extend(scores)
-        return found
+        return by_class(self.trials, self.classes)
 
     @property
     def failed(self) -> bool:
@@ -158,11 +156,17 @@ def check(config: SearchConfig, orders: Sequence[Order], results: Sequence[Resul
     return Check(trials, sorted(unfollowed), confirmed, dict(enumerate(unit)), bound)
 
 
+def by_class(scores: Mapping[int, Sequence[float]], unit: Mapping[int, int] | Sequence[int]) -> dict[int, list[float]]:
+    """Scores of orders, joined by the class of each order."""
+    found: dict[int, list[float]] = {}
+    for order, some in scores.items():
+        found.setdefault(unit[order], []).extend(some)
+    return found
+
+
 def pooled(results: Sequence[Result], name: str = "compliance", counted: str = "counted") -> float:
     """Compliance over all decisions of some trainings; not a number if none counted."""
-    pairs = [(getattr(r, name), getattr(r, counted)) for r in results if getattr(r, counted)]
-    total = sum(n for _, n in pairs)
-    return sum(c * n for c, n in pairs) / total if total else math.nan
+    return pooled_compliance((getattr(r, name), getattr(r, counted)) for r in results)
 
 
 def verdict_of(config: SearchConfig, found: Check) -> Verdict | None:
@@ -305,8 +309,7 @@ def _notes(config: SearchConfig, found: Check, subtasks: Subtasks, orders: Seque
     if found.unfollowed:
         names = ", ".join(subtasks.text(orders[order]) for order in found.unfollowed)
         notes.append(f"not followed (compliance below {config.workflow.follow_threshold:g}), left out: {names}")
-    pairs = subtasks.pairs()
-    never = [f"{subtasks.names[a]}/{subtasks.names[b]}" for (a, b), n in zip(pairs, found.bound, strict=False) if not n]
+    never = [name for name, n in zip(subtasks.pair_names(), found.bound, strict=False) if not n]
     if never:
         count = len(set(found.classes.values()))
         notes.append(

@@ -373,7 +373,6 @@ class Search:
         means = score.means if score else latest
         mean, error = (score.mean, score.error) if score else (done.tail, done.tail_error)
         names = ("compliance", "counted", "true_compliance", "true_counted", "choice", "original", "chance", "binding")
-        pairs = [f"{self.subtasks.names[a]}/{self.subtasks.names[b]}" for a, b in self.subtasks.pairs()]
         aligned = latest.get(COMPLIANCE[c.workflow.compliance], math.nan)
         passed = not c.compliance_threshold or aligned >= c.compliance_threshold
         return Result(
@@ -381,7 +380,7 @@ class Search:
             score=mean, error=error, heldout=score.mean if score else math.nan, tail=done.tail,
             **{name: latest.get(name, math.nan) for name in ("task", "bonus", "total", "multiplier")},
             **{name: means.get(name, math.nan) for name in names},
-            bound=[means.get(name, 0.0) for name in pairs],
+            bound=[means.get(name, 0.0) for name in self.subtasks.pair_names()],
             training_compliance=aligned, passed=bool(passed), seconds=self.seconds,
         )  # fmt: skip
 

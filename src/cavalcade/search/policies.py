@@ -1,7 +1,6 @@
 """Policies that a search has left behind, as ordinary policies that follow an order."""
 
 import csv
-import math
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +21,7 @@ from cavalcade.runs.policy import SavedPolicy
 from cavalcade.search.domains import subtasks_of
 from cavalcade.search.members import ORDER, stored_as
 from cavalcade.workflow.orders import one_hot
+from cavalcade.workflow.summary import pooled_compliance
 
 POLICIES = "policies"
 BEST = "best"
@@ -81,9 +81,7 @@ def _best_order(path: Path, config: SearchConfig, rows: list[dict[str, str]]) ->
 
 def _compliance(rows: list[dict[str, str]]) -> float:
     """Compliance over all decisions of some trainings; not a number if none counted."""
-    pairs = [(float(row["compliance"]), float(row["counted"])) for row in rows if row["compliance"]]
-    total = sum(n for _, n in pairs)
-    return sum(c * n for c, n in pairs) / total if total else math.nan
+    return pooled_compliance((float(row["compliance"]), float(row["counted"])) for row in rows if row["compliance"])
 
 
 def _load(path: Path, config: SearchConfig, row: dict[str, str]) -> SavedPolicy:

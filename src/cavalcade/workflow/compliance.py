@@ -106,7 +106,7 @@ def allocate(num_envs: int, subtasks: int) -> Track:
 
 def figure_names(subtasks: Subtasks) -> tuple[str, ...]:
     """Names of what is known of an episode: `FIGURES`, then binding decisions by pair of subtasks."""
-    return (*FIGURES, *(f"{subtasks.names[a]}/{subtasks.names[b]}" for a, b in subtasks.pairs()))
+    return (*FIGURES, *subtasks.pair_names())
 
 
 @rule

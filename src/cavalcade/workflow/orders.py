@@ -60,6 +60,10 @@ class Subtasks:
         """All pairs of subtasks (a, b) with a before b in the list of names."""
         return list(itertools.combinations(range(len(self)), 2))
 
+    def pair_names(self) -> list[str]:
+        """The same pairs by name, a/b."""
+        return [f"{self.names[a]}/{self.names[b]}" for a, b in self.pairs()]
+
 
 def ranks(orders: Iterable[Sequence[int]]) -> NDArray[np.int8]:
     """The place of each subtask in each order, (…, S)."""

@@ -1,5 +1,8 @@
 """Means of what is known of episodes with orders, group by group."""
 
+import math
+from collections.abc import Iterable
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -9,6 +12,13 @@ from cavalcade.workflow.compliance import FIGURES, MEASURES
 COMPLIANCE = dict(zip(MEASURES, ("compliance", "true_compliance", "choice", "original"), strict=True))
 _POOLED = {name: FIGURES.index(name) for name in ("compliance", "true_compliance", "choice")}
 _CHANCE, _COUNTED = FIGURES.index("chance"), FIGURES.index("counted")
+
+
+def pooled_compliance(trainings: Iterable[tuple[float, float]]) -> float:
+    """Compliance over all decisions, from pairs of compliance and decisions that counted; not a number if none did."""
+    counted = [(compliance, n) for compliance, n in trainings if n]
+    total = sum(n for _, n in counted)
+    return sum(compliance * n for compliance, n in counted) / total if total else math.nan
 
 
 def episode_means(figures: NDArray, names: tuple[str, ...], group: NDArray, groups: int) -> dict[str, NDArray]:
