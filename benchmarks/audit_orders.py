@@ -1,7 +1,7 @@
 """Counts violations of repair orders by exported policies in the original CybORG.
 
-    python bench/audit_orders.py export RUN FOLDER            # in Cavalcade's environment: a graph per order
-    python bench/audit_orders.py play CLONE RED FOLDER GAMES  # in CybORG's environment, with onnxruntime
+    python benchmarks/audit_orders.py export RUN FOLDER            # in Cavalcade's environment: a graph per order
+    python benchmarks/audit_orders.py play CLONE RED FOLDER GAMES  # in CybORG's environment, with onnxruntime
 
 `play` imports nothing of Cavalcade: it judges by the names of CybORG's own actions and by its own table.
 """

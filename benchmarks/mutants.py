@@ -1,4 +1,4 @@
-"""Would the recorded episodes notice a broken rule? `python bench/mutants.py` breaks one at a time and says.
+"""Would the recorded episodes notice a broken rule? `python benchmarks/mutants.py` breaks one at a time and says.
 
 Each mutant is a copy of the package with one piece of text of one rule replaced; it is caught if `cavalcade verify`
 finds a difference. Plain Python is used, so that nothing is compiled. The figures in docs/parity.md come from here.

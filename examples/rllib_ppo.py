@@ -1,15 +1,15 @@
-"""RLlib's PPO learns to defend CAGE-2 in Cavalcade's vector environment.
+"""Train RLlib's PPO on CAGE-2 in Cavalcade's vector environment.
 
     pip install 'cavalcade[ray]'
     python examples/rllib_ppo.py --iterations 8
 
-Ray runs on this machine only: two CPUs, nothing that listens beyond loopback, no usage statistics.
+Ray runs on this machine only: two CPUs, listening on loopback only, no usage statistics.
 """
 
 import argparse
 import os
 
-# Before ray is imported: without the second, Ray takes the address of the network card for 127.0.0.1.
+# Set before Ray is imported. Without the second, Ray replaces 127.0.0.1 by the address of the network card.
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
 

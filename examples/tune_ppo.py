@@ -20,23 +20,24 @@ os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
 import ray
 from ray import tune
 
-from cavalcade.config import Cage2Task, PPOConfig, TrainConfig
-from cavalcade.runs.directory import RunDirectory
-from cavalcade.runs.policy import load_policy
-from cavalcade.runs.scoring import score
-from cavalcade.runs.training import Training
+import cavalcade
 
 
 def trial(settings: dict) -> None:
     """One training; reports the mean return of its policy on held-out games."""
-    task = Cage2Task(red="bline", horizon=30)
-    ppo = PPOConfig(learning_rate=settings["learning_rate"], update_steps=30)
-    config = TrainConfig(task=task, ppo=ppo, episodes=settings["episodes"], device="cpu")
-    run = RunDirectory(Path(settings["folder"], f"learning-rate-{ppo.learning_rate:g}"))
-    with run.locked():
-        Training(run, config, threads=1, quiet=True).train()
-    (cell,) = score(load_policy(run.path).player(0), task, [task.red], [task.horizon], 1000, seed=config.seed)
-    tune.report({"heldout_mean": cell.mean, "run": str(run)})
+    rate = settings["learning_rate"]
+    run = cavalcade.train(
+        "cage2",
+        run=Path(settings["folder"], f"learning-rate-{rate:g}"),
+        horizon=30,
+        rollout_steps=30,
+        learning_rate=rate,
+        episodes=settings["episodes"],
+        device="cpu",
+        threads=1,
+        progress=False,
+    )
+    tune.report({"heldout_mean": run.heldout().mean, "run": str(run.path)})
 
 
 def main() -> None:

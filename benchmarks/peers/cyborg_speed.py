@@ -1,4 +1,4 @@
-"""Steps per second of the original CybORG, on one core: `python bench/peers/cyborg_speed.py CHECKOUT [seconds]`.
+"""Steps per second of the original CybORG, on one core: `python benchmarks/peers/cyborg_speed.py CHECKOUT [seconds]`.
 
 CHECKOUT is a clone of cage-challenge/cage-challenge-2. CybORG is old: run this with an interpreter of its own that has
 numpy<2, gym 0.26, paramiko, pyyaml, prettytable, docutils and networkx. Nothing of Cavalcade is needed.

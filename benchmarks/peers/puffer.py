@@ -1,24 +1,114 @@
-"""PuffeRL, PufferLib's PPO, on the forage arena: `python -m cavalcade.bench.puffer JSON` trains for a while.
+"""PufferLib beside ours: its workers on CartPole and on MettaGrid's forage arena, and PuffeRL, its PPO, on the latter.
 
-Prints JSON: agent-steps per second and reward per agent-step. The trainer is PufferLib's own, unmodified; where its
-compiled extension is missing, its advantages are computed by the same formula in torch.
+    python benchmarks/peers/puffer.py [envs] [stepping] [training] [--seconds S] [--rounds N] [--workers W]
+
+PufferLib must be installed beside Cavalcade: `pip install 'cavalcade[mettagrid]' pufferlib-core`. Prints the tables of
+`cavalcade bench envs --parts cheap` and of `cavalcade bench mettagrid --parts stepping,training` with its rows. PuffeRL
+is unmodified; where its compiled extension is missing, its advantages are computed by the same formula in torch.
 """
 
+import argparse
 import json
 import os
+import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Iterator
 from typing import Any
 
+import gymnasium
 import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812 — its usual name
 from torch import Tensor, nn
 
+from cavalcade.cli.bench import envs, mettagrid
 from cavalcade.envs.mettagrid.tasks import load_task
 from cavalcade.policy.tokens import END
+from cavalcade.tuning import machine
 
 _FEATURES, _TAGS = 32, 16
+
+
+# Workers.
+
+
+def cartpole(num_envs: int, workers: int) -> envs.Contender:
+    """PufferLib's processes around CartPole."""
+    import pufferlib.emulation  # pyright: ignore[reportMissingImports]
+    import pufferlib.vector  # pyright: ignore[reportMissingImports]
+
+    def make(buf: Any = None, seed: int = 0) -> Any:
+        return pufferlib.emulation.GymnasiumPufferEnv(gymnasium.make(envs.CHEAP), buf=buf)
+
+    env = pufferlib.vector.make(
+        make, backend=pufferlib.vector.Multiprocessing, num_envs=num_envs, num_workers=workers, batch_size=num_envs
+    )
+    env.reset(seed=0)
+    return envs.peer("PufferLib Multiprocessing", env, num_envs)
+
+
+def arenas(count: int, name: str, backend: str, **options: Any) -> envs.Contender:
+    """PufferLib's vectorisers around the package's own environment."""
+    import pufferlib.vector as pv  # pyright: ignore[reportMissingImports]
+    from mettagrid.envs.mettagrid_puffer_env import MettaGridPufferEnv
+    from mettagrid.simulator import Simulator
+
+    config = load_task(mettagrid.TASK, {})
+
+    def make(buf: Any = None, seed: int = 0) -> Any:
+        return MettaGridPufferEnv(Simulator(), config, buf=buf, seed=seed)
+
+    env = pv.make(make, backend=getattr(pv, backend), num_envs=count, **options)
+    env.async_reset(0)
+    size = env.agents_per_batch
+    drawn = np.random.default_rng(0).integers(0, 5, (64, size)).astype(np.int32)
+    steps = [0]
+
+    def step() -> int:
+        env.recv()
+        steps[0] += 1
+        env.send(drawn[steps[0] % 64])
+        return size
+
+    return envs.Contender(name, step, env.close)
+
+
+def print_envs(seconds: float, rounds: int, workers: int) -> None:
+    """CartPole in our backends, and in those of others."""
+    found = {}
+    for n in (64, 512):
+        found[n] = envs.cheap(n, workers, seconds)
+        found[n] |= _alone(cartpole(n, workers), seconds)
+    envs.print_cheap(found, workers)
+
+
+def print_stepping(seconds: float, rounds: int, workers: int) -> None:
+    """MettaGrid in our backends, and in PufferLib's."""
+    found = {}
+    for n in (8, 64):
+        half = {"num_workers": workers, "batch_size": n // 2, "overwork": True}
+        found[n] = mettagrid.stepping(n, workers, seconds)
+        found[n] |= _alone(arenas(n, "PufferLib Serial", "Serial"), seconds)
+        found[n] |= _alone(arenas(n, "PufferLib Multiprocessing", "Multiprocessing", **half), seconds)
+    mettagrid.print_stepping(found, workers)
+
+
+def _alone(contender: envs.Contender, seconds: float) -> dict[str, float]:
+    """Its workers never sleep: they are measured by themselves."""
+    found = envs.rates([contender], seconds)
+    contender.close()
+    return found
+
+
+# PuffeRL.
+
+PEERS = {
+    "PuffeRL, flat feed-forward 128": {"net": "flat", "rnn": False},
+    "PuffeRL, embedding bag feed-forward 128": {"net": "bag", "rnn": False},
+    "PuffeRL, flat LSTM-128": {"net": "flat", "rnn": True},
+}
 
 
 class Flat(nn.Module):
@@ -79,8 +169,8 @@ def advantages(values, rewards, dones, ratio, out, gamma, decay, rho_clip, c_cli
     return out
 
 
-def main(task: dict[str, Any]) -> dict[str, float]:
-    """Trains."""
+def train(task: dict[str, Any]) -> dict[str, float]:
+    """Trains for a while: agent-steps per second, and reward per agent-step."""
     import pufferlib.models as models  # pyright: ignore[reportMissingImports]
     import pufferlib.vector as vector  # pyright: ignore[reportMissingImports]
     from mettagrid.envs.mettagrid_puffer_env import MettaGridPufferEnv
@@ -91,17 +181,17 @@ def main(task: dict[str, Any]) -> dict[str, float]:
     torch.manual_seed(0)
     if not getattr(pufferl, "_C_AVAILABLE", True):
         pufferl.compute_puff_advantage = advantages
-    config = load_task("forage", {})
+    config = load_task(mettagrid.TASK, {})
 
     def make(buf: Any = None, seed: int = 0) -> Any:
         return MettaGridPufferEnv(Simulator(), config, buf=buf, seed=seed)
 
-    arenas, horizon = task["arenas"], 64
-    vec: Any = vector.make(make, backend=vector.Serial, num_envs=arenas)
+    count, horizon = task["arenas"], 64
+    vec: Any = vector.make(make, backend=vector.Serial, num_envs=count)
     policy: Any = {"flat": Flat, "bag": Bag}[task["net"]](vec.driver_env, 128)
     if task["rnn"]:
         policy = models.LSTMWrapper(vec.driver_env, policy, 128, 128)
-    batch = 24 * arenas * horizon
+    batch = 24 * count * horizon
     settings = {
         "env": "mettagrid", "device": "cpu", "total_timesteps": 10**9, "minibatch_size": min(task["minibatch"], batch),
         "max_minibatch_size": 32768, "batch_size": "auto", "bptt_horizon": horizon, "data_dir": task["folder"],
@@ -126,6 +216,58 @@ def main(task: dict[str, Any]) -> dict[str, float]:
     return {"rate": (trainer.global_step - before) / seconds, "reward": float(np.mean(tail))}
 
 
+def peer(seconds: float, **task: Any) -> dict[str, float] | None:
+    """PuffeRL in a process of its own; none where it fails, with the reason on stderr."""
+    with tempfile.TemporaryDirectory() as folder:
+        given = {"seconds": seconds, "folder": folder, "threads": 1, "arenas": 16, "minibatch": 8192, **task}
+        command = [sys.executable, "-W", "ignore", __file__, "--train", json.dumps(given)]
+        done = subprocess.run(command, capture_output=True, text=True)
+    if lines := [line for line in done.stdout.splitlines() if line.startswith("{")]:
+        return json.loads(lines[-1])
+    print(f"PuffeRL failed: {done.stderr.strip().splitlines()[-1:]}", file=sys.stderr)
+    return None
+
+
+def trainings(seconds: float, rounds: int) -> Iterator[tuple[str, float]]:
+    """Agent-steps per second of trainings, PuffeRL's and ours, in turns; each name comes once per round."""
+    for _ in range(rounds):
+        for name, options in PEERS.items():
+            if found := peer(seconds, **options):
+                yield name, found["rate"]
+        yield from mettagrid.training(seconds, 1)
+
+
+def print_training(seconds: float, rounds: int, workers: int) -> None:
+    """Trainings, the best round of each, and ours beside the best of PuffeRL's of its kind."""
+    best: dict[str, float] = {}
+    for name, rate in trainings(seconds, rounds):
+        best[name] = max(best.get(name, 0.0), rate)
+    print(f"\n{'Trainings, forage, 24 agents, agent-steps/s':<52}{'':>14}{'to the best peer of its kind':>32}")
+    for name, rate in best.items():
+        kind = [other for peer, other in best.items() if peer in PEERS and ("LSTM" in peer) == ("LSTM" in name)]
+        ratio = f"{rate / max(kind):.2f}×" if kind and name not in PEERS else ""
+        print(f"  {name:<50}{rate:>14,.0f}{ratio:>32}", flush=True)
+
+
+PARTS = {"envs": print_envs, "stepping": print_stepping, "training": print_training}
+
+
+def main() -> None:
+    if sys.argv[1:2] == ["--train"]:  # what `peer` starts
+        print(json.dumps(train(json.loads(sys.argv[2]))), flush=True)
+        os._exit(0)  # its threads would not end
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="*", help=f"{', '.join(PARTS)}; all of them if none is named")
+    parser.add_argument("--seconds", type=float, default=20.0, help="time for each row")
+    parser.add_argument("--rounds", type=int, default=2, help="rounds of training, the best of which counts")
+    parser.add_argument("--workers", type=int, default=2, help="worker processes")
+    options = parser.parse_args()
+    if unknown := set(options.parts) - set(PARTS):
+        parser.error(f"unknown part {min(unknown)!r}; it must be one of {', '.join(PARTS)}")
+    print(machine.line(), flush=True)
+    for part in options.parts or PARTS:
+        PARTS[part](options.seconds, options.rounds, options.workers)
+
+
 if __name__ == "__main__":
-    print(json.dumps(main(json.loads(sys.argv[1]))), flush=True)
-    os._exit(0)  # its threads would not end
+    main()

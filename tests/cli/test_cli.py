@@ -10,9 +10,9 @@ import sys
 import numpy as np
 import pytest
 
-from cavalcade import __version__
 from cavalcade.cli import VERBS
 from cavalcade.cli.play import action_from
+from cavalcade.core.version import __version__
 from cavalcade.envs.cage2 import scenario as sc
 
 from .helpers import refused, run
@@ -62,7 +62,7 @@ def test_version(capsys):
         (["bench", "sim", "--json", "/nowhere/at/all.json"], ["/nowhere/at/all.json", "no folder"]),
         (["verify"], ["no file given"]),
         (["verify", "/nowhere.npz"], ["/nowhere.npz: no such file"]),
-        (["verify", __file__], ["not a whole file of recorded episodes"]),
+        (["verify", __file__], ["not a complete file of recorded episodes"]),
         (["verify", os.path.dirname(__file__)], ["no .npz file"]),
         (["verify", "--fast", "x"], ["--fast", "FILES"]),
     ],
@@ -138,7 +138,7 @@ def test_a_person_plays():
     command = [sys.executable, "-m", "cavalcade", "play", "--blue", "human", "--horizon", "10"]
     done = subprocess.run(command, input=typed, capture_output=True, text=True, check=True)
     assert " 144 Restore User4" in done.stdout
-    assert "'fly' is no action; type a number from 0 to 144" in done.stdout
+    assert "'fly' is not an action; type a number from 0 to 144" in done.stdout
     assert "Blue  Restore User1" in done.stdout
     assert "Blue  Restore Op_Server0" in done.stdout
     assert "human against bline: 3 steps, return -2.0" in done.stdout

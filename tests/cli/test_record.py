@@ -35,7 +35,7 @@ def test_bad_input_is_answered_in_one_line(capsys, tmp_path, clone, args, words)
 
 
 def test_a_folder_that_is_no_clone(capsys, tmp_path):
-    assert "is no clone of cage-challenge/cage-challenge-2" in refused(capsys, "record", "--cyborg", tmp_path)
+    assert "is not a clone of cage-challenge/cage-challenge-2" in refused(capsys, "record", "--cyborg", tmp_path)
 
 
 def test_what_was_recorded_is_replayed_at_once(capsys, clone, data, tmp_path, pretend, monkeypatch):

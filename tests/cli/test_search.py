@@ -16,7 +16,7 @@ from .helpers import refused, run
 
 SMALL = (
     "search", "cage2", "--num-envs", "6", "--hidden", "8", "--n-workflows", "4", "--max-episodes", "2",
-    "--together", "2", "--score-episodes", "10", "--threads", "1", "--confirm", "2", "--rivals", "1",
+    "--parallel-orders", "2", "--score-episodes", "10", "--threads", "1", "--confirm", "2", "--rivals", "1",
     "--confirm-batches", "1",
 )  # fmt: skip
 TINY = ("search", "checkpoints", "--num-envs", "6", "--n-workflows", "3", "--max-episodes", "3", "--threads", "1")
@@ -92,7 +92,7 @@ def test_policies_of_a_search_are_ordinary_policies(capsys, finished, tmp_path):
     status, out, _ = run(capsys, "export", finished, "--order", other, "--onnx", tmp_path / "p.onnx")
     assert status == 0
     assert "its mask is part of the graph" in out
-    assert "is no subtask" in refused(capsys, "evaluate", finished, "--order", "chess", *quick)
+    assert "is not a subtask" in refused(capsys, "evaluate", finished, "--order", "chess", *quick)
     untrained = next(CAGE2.text(o) for o in CAGE2.orders() if CAGE2.text(o) not in means)
     assert "has not trained it" in refused(capsys, "evaluate", finished, "--order", untrained, *quick)
     assert "no training of an order" in refused(capsys, "export", finished, "--member", "999", "--onnx", tmp_path / "x")
@@ -109,14 +109,14 @@ def test_the_policy_of_an_order_plays_as_it_was_scored(finished):
     for _ in range(100):
         env.step(player(env))
     assert env.figures[:, 0].mean() == pytest.approx(float(row["heldout"]), abs=1e-3)
-    compliance = env.figures[:, env.figure_names.index("compliance")]
+    compliance = env.figures[:, env.episode_stat_names.index("compliance")]
     assert (compliance[~np.isnan(compliance)] == 1).all()
 
 
 def test_a_search_is_not_a_training(capsys, finished):
-    assert "is the run of a search; go on with: cavalcade search" in refused(capsys, "train", "--resume", finished)
+    assert "is the run of a search; resume with: cavalcade search" in refused(capsys, "train", "--resume", finished)
     err = refused(capsys, *SMALL, "--run", finished)
-    assert "holds a run already" in err
+    assert "already contains a run" in err
 
 
 def test_searches_over_seeds(capsys, tmp_path):
@@ -154,8 +154,8 @@ def test_options_of_the_scripts_work_as_written():
         (["search", "cage2", "--total-episodes", "10"], ["total_episodes is 10; one order takes 5000"]),
         (["search", "cage2", "--searcher", "fixed"], ["fixed without orders"]),
         (["search", "cage2", "--searcher", "fixed", "--orders", "user"], ["lacks defender"]),
-        (["search", "cage2", "--searcher", "fixed", "--orders", "a>b"], ["'a' in order 'a>b' is no subtask"]),
-        (["search", "cage2", "--together", "121", "--n-workflows", "130"], ["there are only 120 orders"]),
+        (["search", "cage2", "--searcher", "fixed", "--orders", "a>b"], ["'a' in order 'a>b' is not a subtask"]),
+        (["search", "cage2", "--parallel-orders", "121", "--n-workflows", "130"], ["there are only 120 orders"]),
         (["search", "cage2", "--gate"], ["gate without compliance_threshold"]),
         (["search", "cage2", "--seeds", "0"], ["seeds is 0"]),
         (["search", "cage2", "--alignment", "love"], ["love", "potential"]),
@@ -167,7 +167,7 @@ def test_options_of_the_scripts_work_as_written():
         (["search", "cage2", "--margin", "0"], ["margin is 0.0"]),
         (["search", "checkpoints", "--open-until", "removed"], ["open_until is given with checkpoints"]),
         (["train", "cage2", "--enforce", "mask-true"], ["enforce is given without an order; name one with --order"]),
-        (["train", "cage2", "--order", "a>b"], ["'a' in order 'a>b' is no subtask"]),
+        (["train", "cage2", "--order", "a>b"], ["'a' in order 'a>b' is not a subtask"]),
         (["train", "gym:CartPole-v1", "--order", "user"], ["--order"]),
         (["evaluate", "random", "--order", "critical_first"], ["only greedy and greedy-corrected take one"]),
         (

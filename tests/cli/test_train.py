@@ -64,8 +64,8 @@ def test_what_stands_in_the_way_of_speed_is_said(capsys, tmp_path):
         (["train", "cage2", "--gamma", "2"], ["gamma is 2.0"]),
         (["train", "cage2", "--threads", "-1"], ["threads is -1"]),
         (["train", "cage2", "--recipe", "soup"], ["soup", "cage2-bline"]),
-        (["train", "cage2", "--learner", "fused", "--replay", "2"], ["replay is 2", "--learner torch"]),
-        (["train", "cage2", "--rows", "distinct", "--value-clip", "1"], ["value_clip is 1.0", "--rows plain"]),
+        (["train", "cage2", "--learner", "fused", "--replay", "2"], ["replay is 2", "--engine torch"]),
+        (["train", "cage2", "--rows", "distinct", "--value-clip", "1"], ["value_clip is 1.0", "--dedup off"]),
         (["train", "--resume", "/nowhere"], ["/nowhere is no run"]),
         (["train", "--resume", "/nowhere", "--epochs", "3"], ["--epochs"]),
         (["profile", "cage2", "--updates", "0"], ["updates is 0"]),
@@ -82,7 +82,7 @@ def test_what_stands_in_the_way_of_speed_is_said(capsys, tmp_path):
         (["evaluate", "sleep", "--order", "reverse"], ["only greedy and greedy-corrected take one"]),
         (["evaluate", "greedy", "--order", "user"], ["lacks defender"]),
         (["evaluate", "sleep", "--engine", "cyborg"], ["without --cyborg"]),
-        (["evaluate", "sleep", "--engine", "cyborg", "--cyborg", "/tmp"], ["/tmp is no clone of cage-challenge"]),
+        (["evaluate", "sleep", "--engine", "cyborg", "--cyborg", "/tmp"], ["/tmp is not a clone of cage-challenge"]),
         (["evaluate", "greedy", "--engine", "cyborg", "--cyborg", "/tmp"], ["reads the true state"]),
     ],
 )
@@ -98,7 +98,7 @@ def test_a_folder_that_holds_a_run_is_not_overwritten(capsys, tmp_path):
     run(capsys, *SMALL, "--run", tmp_path / "a", "--quiet")
     before = (tmp_path / "a" / "metrics.jsonl").read_bytes()
     err = refused(capsys, *SMALL, "--run", tmp_path / "a", "--quiet")
-    assert "holds a run already; go on with --resume" in err
+    assert "already contains a run; resume with --resume" in err
     assert (tmp_path / "a" / "metrics.jsonl").read_bytes() == before
 
 
@@ -148,4 +148,4 @@ def test_rows_of_the_log_are_json(capsys, tmp_path):
     run(capsys, *SMALL, "--run", tmp_path / "a", "--quiet")
     rows = [json.loads(row) for row in (tmp_path / "a" / "metrics.jsonl").read_text().splitlines()]
     assert len(rows) == 20
-    assert all(0 < row["distinct_rows"][0] < 1 for row in rows)
+    assert all(0 < row["distinct_observations"][0] < 1 for row in rows)

@@ -2,11 +2,12 @@
 
 import pytest
 
-from cavalcade.config import TrainConfig, training_kind
-from cavalcade.errors import ConfigError
-from cavalcade.plain import from_dict
-from cavalcade.ppo.resident.learner import check
-from cavalcade.presets import recipe, recipe_names
+from cavalcade.config.io import from_dict
+from cavalcade.config.presets import recipe, recipe_names
+from cavalcade.core.errors import ConfigError
+from cavalcade.ppo.engines.cuda.engine import check
+from cavalcade.targets import target_named
+from cavalcade.targets.cage2.config import Cage2Config
 
 
 def test_there_is_one_per_red_and_device_and_one_for_the_leaderboard():
@@ -16,7 +17,7 @@ def test_there_is_one_per_red_and_device_and_one_for_the_leaderboard():
 
 @pytest.mark.parametrize("name", recipe_names())
 def test_recipes_are_valid(name):
-    kind = training_kind(name.partition("-")[0])
+    kind = target_named(name.partition("-")[0]).Config
     config = from_dict(kind, recipe(name))
     if name.endswith("-gpu"):
         check(config.ppo, config.task.horizon)
@@ -25,7 +26,7 @@ def test_recipes_are_valid(name):
 
 def test_files_and_bad_names(tmp_path):
     (tmp_path / "mine.yaml").write_text("seed: 5")
-    assert from_dict(TrainConfig, recipe(str(tmp_path / "mine.yaml"))).seed == 5
+    assert from_dict(Cage2Config, recipe(str(tmp_path / "mine.yaml"))).seed == 5
     with pytest.raises(ConfigError, match="recipe is 'soup'; it must be a YAML file or one of cage2-bline"):
         recipe("soup")
     (tmp_path / "bad.yaml").write_text("a: [")

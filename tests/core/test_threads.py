@@ -6,7 +6,8 @@ import numba
 import pytest
 import torch
 
-from cavalcade.ppo.threads import Watch, choose_threads, fastest, use_threads
+from cavalcade.core.threads import ThreadGovernor, fastest, use_threads
+from cavalcade.ppo.threads import choose_threads
 
 
 @pytest.mark.parametrize(("speedup", "chosen"), [((1, 2, 4), 4), ((1, 2, 2), 2), ((1, 0.1, 9), 1), ((1, 1.05, 9), 1)])
@@ -43,7 +44,7 @@ def watched(seconds_of, rounds, monkeypatch):
     def use(count):
         now[0] = count
 
-    watch = Watch(use)
+    watch = ThreadGovernor(use)
     for i in range(rounds):
         used.append(now[0])
         watch.lap(seconds_of(now[0], i))

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from cavalcade.envs.checkpoints import CHECKPOINTS, Checkpoints
-from cavalcade.errors import ActionError, ConfigError, StateError
+from cavalcade.core.errors import ActionError, ConfigError, StateError
+from cavalcade.envs.gridworld import GRIDWORLD, Gridworld
 
 UP, DOWN, LEFT, RIGHT = range(4)
 HIDDEN = "north_east>south_west>north_west>south_east"
@@ -17,9 +17,9 @@ WAY = {
 
 
 def test_the_hidden_order_pays():
-    env = Checkpoints(2, hidden=HIDDEN)
+    env = Gridworld(2, hidden=HIDDEN)
     env.reset()
-    env.assign(slice(0, 2), order=CHECKPOINTS.parse(HIDDEN), seed=0)
+    env.assign(slice(0, 2), order=GRIDWORLD.parse(HIDDEN), seed=0)
     total, steps = 0.0, 0
     for place in HIDDEN.split(">"):
         for move in WAY[place]:
@@ -30,14 +30,14 @@ def test_the_hidden_order_pays():
     assert total == pytest.approx(1 + 2 + 3 + 4 - 0.05 * 24, abs=1e-5)
     assert buffers.terminated.tolist() == [True, False]
     assert not buffers.truncated.any()
-    figures = dict(zip(env.figure_names, env.figures[0], strict=True))
-    assert figures["compliance"] == 1.0
-    assert figures["counted"] == 3  # with one checkpoint left there is nothing to choose
-    assert figures["chance"] == pytest.approx((1 / 4 + 1 / 3 + 1 / 2) / 3)
+    episode_stats = dict(zip(env.episode_stat_names, env.episode_stats[0], strict=True))
+    assert episode_stats["compliance"] == 1.0
+    assert episode_stats["counted"] == 3  # with one checkpoint left there is nothing to choose
+    assert episode_stats["chance"] == pytest.approx((1 / 4 + 1 / 3 + 1 / 2) / 3)
 
 
 def test_out_of_turn_pays_nothing_and_time_runs_out():
-    env = Checkpoints(1, hidden=HIDDEN, horizon=10)
+    env = Gridworld(1, hidden=HIDDEN, horizon=10)
     env.reset()
     total = 0.0
     for move in [UP, UP, LEFT, LEFT, *[LEFT] * 6]:  # north_west first
@@ -53,7 +53,7 @@ def test_out_of_turn_pays_nothing_and_time_runs_out():
 def test_games_go_on_after_saving():
     rng = np.random.default_rng(0)
     moves = rng.integers(4, size=(80, 50))
-    env = Checkpoints(50)
+    env = Gridworld(50)
     env.reset()
     env.assign(slice(0, 50), order=None, seed=1, alignment="alpha-beta", weight=1.0)
     for t in range(30):
@@ -67,8 +67,8 @@ def test_games_go_on_after_saving():
 
 def test_bad_input():
     with pytest.raises(ConfigError, match="'middle' in order"):
-        Checkpoints(1, hidden="middle")
-    env = Checkpoints(1)
+        Gridworld(1, hidden="middle")
+    env = Gridworld(1)
     with pytest.raises(StateError, match="before the first reset"):
         env.step([0])
     env.reset()

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from stable_baselines3 import PPO
 
+from cavalcade.core.errors import ConfigError
 from cavalcade.envs.cage2 import Cage2
 from cavalcade.envs.sb3 import Sb3VecEnv
-from cavalcade.errors import ConfigError
 
 
 def test_ends_are_told_the_way_sb3_wants():

@@ -19,13 +19,13 @@ import psutil
 import pytest
 from gymnasium.vector import AutoresetMode
 
+from cavalcade.core.errors import ConfigError
+from cavalcade.core.jit import cache_path
 from cavalcade.envs import CAGE2_ID, rllib
 from cavalcade.envs.cage2 import Cage2
-from cavalcade.errors import ConfigError
-from cavalcade.jit import cache_path
 from cavalcade.runs.directory import open_run
 
-EXAMPLES = Path(__file__).parent.parent / "examples"
+EXAMPLES = Path(__file__).parents[2] / "examples"
 OPTIONS = {"red": "meander", "horizon": 7, "extras": ("scans",)}
 
 

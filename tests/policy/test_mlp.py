@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from cavalcade.errors import ConfigError, StateError
+from cavalcade.core.errors import ConfigError, StateError
 from cavalcade.policy.mlp import MlpSpec, forward
 
 

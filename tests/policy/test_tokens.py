@@ -3,7 +3,7 @@ import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
 
-from cavalcade.errors import ConfigError
+from cavalcade.core.errors import ConfigError
 from cavalcade.policy.tokens import END, NOWHERE, PlainRows, TokenBag, TokenLayout
 
 LAYOUT = TokenLayout(3, 5, ("episode_completion_pct", "tag", "inv:ore"), (255.0, 10.0, 256.0), 4, 6)

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
+from cavalcade.ppo import gae as fused
 from cavalcade.ppo.advantage import gae, normalise, vtrace
-from cavalcade.ppo.fused import gae as fused
 
 GAMMA, LAMBDA = 0.9, 0.8
 

@@ -1,21 +1,21 @@
-"""Rollouts: what is booked where, on a game that can be worked out by hand."""
+"""Rollouts: what is results where, on a game that can be worked out by hand."""
 
 import numpy as np
 import pytest
 import torch
 
 from cavalcade.config import PPOConfig
-from cavalcade.ppo.fused.learner import FusedLearner
-from cavalcade.ppo.torch_learner import TorchLearner
+from cavalcade.ppo.engines.cpu.engine import CpuEngine
+from cavalcade.ppo.engines.torch import TorchEngine
 
 from .toy import Toy
 
-LEARNERS = [pytest.param(FusedLearner, id="fused"), pytest.param(TorchLearner, id="torch")]
+LEARNERS = [pytest.param(CpuEngine, id="cpu"), pytest.param(TorchEngine, id="torch")]
 
 
 def make(kind, n=6, steps=8, policies=1, **settings):
     env = Toy(n * policies)
-    learner = kind(env, PPOConfig(num_envs=n, update_steps=steps, hidden=(8,), **settings), list(range(policies)))
+    learner = kind(env, PPOConfig(num_envs=n, rollout_steps=steps, hidden=(8,), **settings), list(range(policies)))
     env.reset()
     return learner
 
@@ -42,12 +42,12 @@ def test_ends_bootstrap_and_last_values(kind):
             assert float(r.last_value[0, e]) == pytest.approx(value_of(learner, 8 % length, e % 3), abs=1e-6)
     assert len(episodes.total) == sum(8 // (3 + e % 3) for e in range(6))
     assert (episodes.length == 3 + episodes.environment % 3).all()
-    assert (episodes.label == episodes.environment % 2).all()
+    assert (episodes.kind == episodes.environment % 2).all()
 
 
 @pytest.mark.parametrize("kind", LEARNERS)
 def test_the_horizon_as_the_end_bootstraps_nothing(kind):
-    learner = make(kind, horizon_ends=True)
+    learner = make(kind, timeout_is_terminal=True)
     learner.collect()
     assert not learner.rollout.bootstrap.any()
 
@@ -76,9 +76,9 @@ def test_masked_actions_are_never_taken_and_the_game_is_learnt(kind):
 
 def test_draws_follow_the_probabilities():
     """Frequencies of drawn actions against the policy's own probabilities, chi-squared."""
-    learner = make(FusedLearner, n=3000, steps=4)
+    learner = make(CpuEngine, n=3000, steps=4)
     learner.state.weights[:] = torch.randn(learner.state.weights.shape, generator=torch.Generator().manual_seed(0))
-    learner.restore()
+    learner.refresh()
     learner.collect()
     first = learner.rollout.action[0, 0].numpy()
     log_prob = learner.rollout.log_prob[0, 0].numpy()
@@ -91,7 +91,7 @@ def test_draws_follow_the_probabilities():
 
 
 def test_policies_have_random_streams_of_their_own():
-    learner = make(FusedLearner, policies=3)
+    learner = make(CpuEngine, policies=3)
     learner.collect()
     a = learner.rollout.action
     assert not torch.equal(a[0], a[1])

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from cavalcade.policy.heads import Choice, masked_log_probs
-from cavalcade.ppo.loss import Coefficients, Minibatch, ppo_loss
+from cavalcade.ppo.loss import Minibatch, ppo_loss
+from cavalcade.ppo.objective import Coefficients
 
 
 def batch(**given):

@@ -7,11 +7,11 @@ out of time. Reward 1 per step, 10 more for action 1; the observation is (step, 
 import numpy as np
 from gymnasium.spaces import Box, Discrete
 
-from cavalcade.envs.contract import Buffers, Environment, EnvSpec, checked_actions
+from cavalcade.core.contract import Buffers, Environment, EnvSpec, checked_actions
 
 
 class Toy(Environment):
-    label_names = ("even", "odd")
+    episode_kind_names = ("even", "odd")
 
     def __init__(self, n: int):
         self.spec = EnvSpec("toy", n, Box(0, 100, (2,), np.float32), Discrete(3))
@@ -20,7 +20,7 @@ class Toy(Environment):
         shows = [np.zeros((n, 2), np.float32) for _ in range(2)]
         self.buffers = Buffers(shows[0], np.zeros(n, np.float32), *flags, shows[1], np.ones((n, 3), np.bool_))
         self.buffers.action_mask[:, 2] = False
-        self.labels = (self.e % 2).astype(np.int8)
+        self.episode_kinds = (self.e % 2).astype(np.int8)
 
     def reset(self, *, seed=None, indices=None):
         self.step_count[:] = 0

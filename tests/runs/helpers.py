@@ -8,23 +8,24 @@ from pathlib import Path
 import numpy as np
 from safetensors.torch import load_file
 
-from cavalcade.config import PPOConfig, TrainConfig
+from cavalcade.config import PPOConfig
 from cavalcade.runs.checkpoint import checkpoints
 from cavalcade.runs.directory import RunDirectory, open_run
 from cavalcade.runs.training import Outcome, Training
+from cavalcade.targets.cage2.config import Cage2Config
 
 SMALL = [
-    "train", "cage2", "--num-envs", "10", "--update-steps", "25", "--hidden", "16", "--episodes", "100",
+    "train", "cage2", "--num-envs", "10", "--rollout-steps", "25", "--hidden", "16", "--episodes", "100",
     "--checkpoint-every", "10", "--threads", "1",
 ]  # fmt: skip
-SMALL_CONFIG = TrainConfig(
-    ppo=PPOConfig(num_envs=10, update_steps=25, hidden=(16,)), episodes=100, checkpoint_every=10
+SMALL_CONFIG = Cage2Config(
+    ppo=PPOConfig(num_envs=10, rollout_steps=25, hidden=(16,)), episodes=100, checkpoint_every=10
 )  # 40 updates
 
 
-def train(path: Path, config: TrainConfig = SMALL_CONFIG, *, stop_at: int | None = None, resume=False) -> Outcome:
+def train(path: Path, config: Cage2Config = SMALL_CONFIG, *, stop_at: int | None = None, resume=False) -> Outcome:
     """Trains in this process; as if a signal had come after update `stop_at`."""
-    run = open_run(path) if resume else RunDirectory(path)
+    run = open_run(path) if resume else RunDirectory(path, type(config))
     with run.locked():
         training = Training(
             run, run.config() if resume else config, resume=resume, threads=0 if resume else 1, quiet=True
@@ -33,7 +34,7 @@ def train(path: Path, config: TrainConfig = SMALL_CONFIG, *, stop_at: int | None
 
         def watched(progress):
             found = update(progress)
-            if training.learner.state.updates == stop_at:
+            if training.learner.counters.updates == stop_at:
                 import os
                 import signal
 
@@ -47,7 +48,7 @@ def train(path: Path, config: TrainConfig = SMALL_CONFIG, *, stop_at: int | None
 def command(*args: str, **options) -> subprocess.CompletedProcess:
     """The command line in a process of its own."""
     whole = [sys.executable, "-m", "cavalcade", *args]
-    return subprocess.run(whole, capture_output=True, text=True, timeout=300, check=False, **options)
+    return subprocess.run(whole, capture_output=True, text=True, timeout=1800, check=False, **options)
 
 
 def left_behind(path: Path) -> dict:

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from cavalcade.errors import RunError
+from cavalcade.core.errors import RunError
+from cavalcade.ppo.snapshot import Counters, Snapshot
 from cavalcade.runs import checkpoint as module
 from cavalcade.runs.checkpoint import checkpoints, clear_aside, load_checkpoint, save_checkpoint
 
@@ -15,8 +16,9 @@ INFO = {"config": {}, "network": {}, "update": 3, "logs": {}}
 
 
 def save(folder, update=3, keep=2, value=1.0):
-    tensors = {"w": torch.full((2, 3), value)}
-    return save_checkpoint(folder, update, tensors, {"m": torch.zeros(2)}, {"step": np.arange(4)}, INFO, keep)
+    policy = {"w": torch.full((2, 3), value)}
+    snapshot = Snapshot(policy, {"m": torch.zeros(2)}, {"step": np.arange(4)}, Counters(75, update))
+    return save_checkpoint(folder, update, snapshot, INFO, keep)
 
 
 def test_what_goes_in_comes_out(tmp_path):
@@ -42,7 +44,7 @@ def test_damage_is_found(tmp_path, name, how):
     else:
         content[len(content) // 2] ^= 1
         path.write_bytes(content if how == "flip" else content[:-1])
-    with pytest.raises(RunError, match=f"{name} .*(damaged|missing).*; remove it to go on from the one before"):
+    with pytest.raises(RunError, match=f"{name} .*(damaged|missing).*; remove it to resume from the one before"):
         load_checkpoint(path.parent)
 
 

@@ -5,29 +5,29 @@ import os
 
 import pytest
 
-from cavalcade.config import TrainConfig
-from cavalcade.errors import ConfigError, RunError
+from cavalcade.core.errors import ConfigError, RunError
 from cavalcade.runs.directory import RunDirectory, open_run, provenance, write_whole
+from cavalcade.targets.cage2.config import Cage2Config
 
 
 def test_one_process_at_a_time(tmp_path):
-    with RunDirectory(tmp_path / "a").locked():
+    with RunDirectory(tmp_path / "a", Cage2Config).locked():
         with pytest.raises(RunError, match="is in use by another process; wait for it, or choose another --run"):
-            RunDirectory(tmp_path / "a").locked().__enter__()
-        with RunDirectory(tmp_path / "b").locked():
+            RunDirectory(tmp_path / "a", Cage2Config).locked().__enter__()
+        with RunDirectory(tmp_path / "b", Cage2Config).locked():
             pass
-    with RunDirectory(tmp_path / "a").locked():
+    with RunDirectory(tmp_path / "a", Cage2Config).locked():
         pass
 
 
 def test_a_run_is_never_begun_twice(tmp_path):
-    run = RunDirectory(tmp_path)
-    run.begin(TrainConfig(seed=3), provenance() | {"threads": 2})
-    assert open_run(tmp_path).config() == TrainConfig(seed=3)
+    run = RunDirectory(tmp_path, Cage2Config)
+    run.begin(Cage2Config(seed=3), provenance() | {"threads": 2})
+    assert open_run(tmp_path).config() == Cage2Config(seed=3)
     assert run.threads() == 2
     assert json.loads((tmp_path / "meta.json").read_text())["cores"] == os.cpu_count()
-    with pytest.raises(RunError, match="holds a run already; go on with --resume"):
-        run.begin(TrainConfig(), {})
+    with pytest.raises(RunError, match="already contains a run; resume with --resume"):
+        run.begin(Cage2Config(), {})
     assert open_run(tmp_path).config().seed == 3
     (tmp_path / "meta.json").write_text("{")
     with pytest.raises(RunError, match=r"meta.json cannot be read"):
@@ -35,7 +35,7 @@ def test_a_run_is_never_begun_twice(tmp_path):
 
 
 def test_what_is_no_run(tmp_path):
-    with pytest.raises(RunError, match=r"is no run: it has no config.yaml"):
+    with pytest.raises(RunError, match=r"is not a run directory: it has no config.yaml"):
         open_run(tmp_path)
     (tmp_path / "config.yaml").write_text("a: [")
     with pytest.raises(ConfigError, match="is not YAML"):
@@ -47,7 +47,7 @@ def test_what_is_no_run(tmp_path):
 
 def test_a_place_that_cannot_be_written(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(RunError, match="cannot be made or written"):
-        RunDirectory(tmp_path / "file" / "run").locked().__enter__()
+    with pytest.raises(RunError, match="cannot be created or written"):
+        RunDirectory(tmp_path / "file" / "run", Cage2Config).locked().__enter__()
     with pytest.raises(RunError, match="cannot be written: Not a directory"):
         write_whole(tmp_path / "file" / "x", "text")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cavalcade.errors import RunError
+from cavalcade.core.errors import RunError
 from cavalcade.runs import logs
 from cavalcade.runs.logs import Log
 
@@ -71,7 +71,7 @@ def test_no_half_rows_on_a_full_disk(tmp_path):
     whole = log._file
     log._file = FullDisk(whole, 5)  # pyright: ignore
     log.write(["two", "three"])
-    with pytest.raises(RunError, match="cannot be written: No space left on device; make room and resume"):
+    with pytest.raises(RunError, match="cannot be written: No space left on device; free disk space and resume"):
         log.flush()
     assert (tmp_path / "log").read_text() == "one\n"
     log._file = whole  # somebody made room: nothing was lost

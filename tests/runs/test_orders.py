@@ -10,15 +10,16 @@ import onnxruntime
 import pytest
 
 from cavalcade.cli import main
-from cavalcade.config_workflow import WorkflowConfig
+from cavalcade.config.workflow import WorkflowConfig
+from cavalcade.core.errors import ConfigError
 from cavalcade.envs.cage2 import Cage2
 from cavalcade.envs.cage2.orders import CAGE2
 from cavalcade.envs.cage2.scenario import ACTIONS, HOSTS
-from cavalcade.errors import ConfigError
 from cavalcade.runs.checkpoint import checkpoints
 from cavalcade.runs.directory import open_run
 from cavalcade.runs.export import check_onnx, export_onnx, mask_words, masks_itself
-from cavalcade.runs.policy import load_policy
+from cavalcade.runs.policies import load_policy
+from cavalcade.targets.cage2.shared import order_mask
 
 from ..cli.helpers import refused
 from ..cli.helpers import run as cavalcade
@@ -67,7 +68,7 @@ def forbidden(table, until="restored"):
     return REPAIRS & np.array([KIND.get(name.partition(" ")[2]) != first for name in ACTIONS])
 
 
-def figures(path, name):
+def episode_stats(path, name):
     """A column of the episodes of a run."""
     with (path / "episodes.csv").open(newline="") as file:
         return np.array([float(row[name]) for row in csv.DictReader(file)])
@@ -116,26 +117,26 @@ def test_multipliers_of_several_policies_are_their_own(runs, tmp_path):
 
 
 def test_episodes_have_a_compliance(runs):
-    kept = figures(runs("mask"), "compliance")
-    decided = figures(runs("mask"), "counted") > 0
+    kept = episode_stats(runs("mask"), "compliance")
+    decided = episode_stats(runs("mask"), "counted") > 0
     assert (kept[decided] == 1).all()
     assert np.isnan(kept[~decided]).all()
     assert decided.sum() > 50
-    assert (figures(runs("mask"), "bonus") == 0).all()
-    loose = figures(runs("none"), "compliance")
+    assert (episode_stats(runs("mask"), "bonus") == 0).all()
+    loose = episode_stats(runs("none"), "compliance")
     assert np.nanmean(loose) < 0.9
-    true = figures(runs("mask-true"), "true_compliance")
+    true = episode_stats(runs("mask-true"), "true_compliance")
     assert (true[~np.isnan(true)] == 1).all()
-    assert (figures(runs("lagrangian"), "bonus") <= 0).all()
+    assert (episode_stats(runs("lagrangian"), "bonus") <= 0).all()
 
 
 @pytest.mark.parametrize("greedy", [True, False])
 @pytest.mark.parametrize(("name", "until"), [("mask", "restored"), ("removed", "removed")])
 def test_a_loaded_policy_keeps_its_order_in_plain_games(runs, name, until, greedy):
     saved = load_policy(runs(name))
-    assert (saved.order, saved.order_mask.by_truth) == ("user_priority", False)
-    env, player = Cage2(100, red="meander", stream="heldout", seed=5), saved.player(0, greedy=greedy)
-    free = replace(saved, order="").player(0, greedy=greedy)
+    assert (saved.order, saved.mask.by_truth) == ("user_priority", False)
+    env, player = Cage2(100, red="meander", stream="heldout", seed=5), saved.runner(0, greedy=greedy)
+    free = replace(saved, order="", mask=None).runner(0, greedy=greedy)
     env.reset()
     bound, repairs, broken = 0, 0, 0
     for _ in range(60):
@@ -158,8 +159,8 @@ def test_a_loaded_policy_keeps_its_order_in_plain_games(runs, name, until, greed
 
 def test_without_a_mask_nothing_is_forbidden_at_play(runs):
     for name in ("lagrangian", "none"):
-        assert load_policy(runs(name)).order_mask is None
-    assert load_policy(runs("mask-true")).order_mask.by_truth
+        assert load_policy(runs(name)).mask is None
+    assert load_policy(runs("mask-true")).mask.by_truth
 
 
 def random_inputs(rng, n):
@@ -173,7 +174,7 @@ def test_an_exported_policy_applies_the_mask_itself(runs, tmp_path, name, until)
     saved = load_policy(runs(name))
     assert masks_itself(saved)
     export_onnx(saved, 0, tmp_path / "bound.onnx")
-    export_onnx(replace(saved, order=""), 0, tmp_path / "free.onnx")
+    export_onnx(replace(saved, order="", mask=None), 0, tmp_path / "free.onnx")
     assert check_onnx(saved, 0, tmp_path / "bound.onnx") < 1e-4
     bound, free = (onnxruntime.InferenceSession(str(tmp_path / f"{which}.onnx")) for which in ("bound", "free"))
     inputs = random_inputs(np.random.default_rng(1), 3000)
@@ -199,21 +200,22 @@ def test_each_policy_of_an_order_masks_by_every_order(runs, tmp_path):
     saved = load_policy(runs("mask"))
     inputs = random_inputs(np.random.default_rng(2), 1000)
     for order in (CAGE2.orders()[k] for k in (0, 37, 77, 119)):
-        other = replace(saved, order=CAGE2.text(order))
+        text = CAGE2.text(order)
+        other = replace(saved, order=text, mask=order_mask(text, saved.config.workflow))
         export_onnx(other, 0, tmp_path / "p.onnx")
         found = np.asarray(onnxruntime.InferenceSession(str(tmp_path / "p.onnx")).run(None, inputs)[0])
         allowed = inputs["action_mask"].copy()
-        other.order_mask.restrict(inputs["observation"], allowed)
+        other.mask.restrict(inputs["observation"], allowed)
         np.testing.assert_array_equal(found > -1e20, allowed)
 
 
 def test_export_says_how_an_order_is_enforced(capsys, runs, tmp_path):
     words = {
-        "mask": "its mask is part of the graph; give action_mask as the environment does",
+        "mask": "its mask is part of the graph; pass action_mask as the environment gives it",
         "mask-true": "enforced on the true state, which the graph does not see; "
-        "take what it forbids out of action_mask",
-        "lagrangian": "not enforced by a mask; nothing is to be done",
-        "none": "not enforced by a mask; nothing is to be done",
+        "remove what it forbids from action_mask",
+        "lagrangian": "not enforced by a mask; no further masking is needed",
+        "none": "not enforced by a mask; no further masking is needed",
     }
     for name, expected in words.items():
         assert mask_words(load_policy(runs(name))) == expected
@@ -233,12 +235,12 @@ def test_a_graph_without_its_mask_leaves_the_mask_alone(runs, tmp_path):
 
 
 def test_a_mask_on_the_true_state_needs_games_that_show_it(runs):
-    from cavalcade.envs.checkpoints import Checkpoints
+    from cavalcade.envs.gridworld import Gridworld
 
-    env = Checkpoints(2)
+    env = Gridworld(2)
     env.reset()
     with pytest.raises(ConfigError, match="enforce is mask-true; this policy needs the true state"):
-        load_policy(runs("mask-true")).order_mask(env)
+        load_policy(runs("mask-true")).mask(env)
 
 
 def test_what_is_refused(capsys, tmp_path):
@@ -254,4 +256,4 @@ def test_what_is_refused(capsys, tmp_path):
 def test_settings_of_a_run_come_back(runs):
     assert load_policy(runs("removed")).config.workflow == WorkflowConfig(open_until="removed")
     assert open_run(runs("lagrangian")).config().workflow == WorkflowConfig(enforce="lagrangian")
-    assert math.isfinite(figures(runs("none"), "task").mean())
+    assert math.isfinite(episode_stats(runs("none"), "task").mean())

@@ -5,10 +5,11 @@ import onnxruntime
 import pytest
 
 from cavalcade.cli import main
+from cavalcade.core.errors import ConfigError, RunError
 from cavalcade.envs.cage2 import Cage2
-from cavalcade.errors import ConfigError, RunError
 from cavalcade.runs.export import check_onnx, export_onnx, mask_words, masks_itself
-from cavalcade.runs.policy import load_policy
+from cavalcade.runs.policies import load_policy
+from cavalcade.targets.cage2.shared import order_mask
 
 from .helpers import SMALL_CONFIG, train
 
@@ -37,21 +38,21 @@ def test_a_player_acts_alone_as_among_others(run):
     saved = load_policy(run)
     env = Cage2(40, red="meander", stream="heldout")
     env.reset()
-    together = saved.player()(env)
+    together = saved.runner()(env)
     for p in range(2):
         half = env.clone(np.arange(20 * p, 20 * (p + 1)))
-        assert (saved.player(p)(half) == together[20 * p : 20 * (p + 1)]).all()
+        assert (saved.runner(p)(half) == together[20 * p : 20 * (p + 1)]).all()
     with pytest.raises(ConfigError, match=r"policy is 2; .* has 2, numbered from 0"):
-        saved.player(2)
+        saved.runner(2)
 
 
 def test_greedy_takes_the_likeliest_and_sampled_draws_by_seed(run):
     saved = load_policy(run)
     env = Cage2(500)
     env.reset()
-    greedy = saved.player(0)(env)
+    greedy = saved.runner(0)(env)
     assert len(set(greedy.tolist())) == 1  # all see the same first observation
-    one, again, other = (saved.player(0, greedy=False, seed=s)(env) for s in (1, 1, 2))
+    one, again, other = (saved.runner(0, greedy=False, seed=s)(env) for s in (1, 1, 2))
     assert (one == again).all()
     assert (one != other).any()
     assert len(set(one.tolist())) > 20
@@ -70,13 +71,13 @@ def test_onnx_is_the_same_policy(run, tmp_path, capsys):
     with pytest.raises(SystemExit) as stop:
         main(["export", str(run), "--onnx", str(file), "--member", "1"])
     assert not stop.value.code
-    assert "largest difference to torch" in capsys.readouterr().out
+    assert "largest difference from torch" in capsys.readouterr().out
     saved = load_policy(run)
     assert check_onnx(saved, 1, file) < 1e-4
     assert check_onnx(saved, 0, file) > 1e-3  # the other policy is another
     env = Cage2(300, red="meander", stream="heldout")
     env.reset()
-    player, session = saved.player(1), onnxruntime.InferenceSession(str(file))
+    player, session = saved.runner(1), onnxruntime.InferenceSession(str(file))
     for _ in range(20):
         inputs = {"observation": env.buffers.observation.astype(np.float32), "action_mask": env.buffers.action_mask}
         actions = player(env)
@@ -91,7 +92,7 @@ def test_onnx_to_nowhere(run):
 
 def test_a_policy_without_an_order_has_no_mask(run, tmp_path, capsys):
     saved = load_policy(run)
-    assert (saved.order, saved.order_mask, masks_itself(saved)) == ("", None, False)
+    assert (saved.order, saved.mask, masks_itself(saved)) == ("", None, False)
     with pytest.raises(SystemExit) as stop:
         main(["export", str(run), "--onnx", str(tmp_path / "policy.onnx")])
     assert not stop.value.code
@@ -105,19 +106,20 @@ def test_a_policy_under_an_order_alone_as_among_others(run):
     """All policies of a run share the mask of its order."""
     from dataclasses import replace
 
-    saved = replace(load_policy(run), order="reverse")
+    free = load_policy(run)
+    saved = replace(free, order="reverse", mask=order_mask("reverse", free.config.workflow))
     assert masks_itself(saved)
     assert mask_words(saved).startswith("its mask is part of the graph")
     env, rng = Cage2(40, red="meander", stream="heldout"), np.random.default_rng(0)
     env.reset()
     bound = 0
     for _ in range(30):
-        allowed = saved.order_mask(env)
-        together = saved.player()(env)
+        allowed = saved.mask(env)
+        together = saved.runner()(env)
         assert allowed[np.arange(40), together].all()
         bound += (allowed != env.buffers.action_mask).any(axis=1).sum()
         for p in range(2):
             half = env.clone(np.arange(20 * p, 20 * (p + 1)))
-            assert (saved.player(p)(half) == together[20 * p : 20 * (p + 1)]).all()
+            assert (saved.runner(p)(half) == together[20 * p : 20 * (p + 1)]).all()
         env.step(rng.integers(145, size=40))
     assert bound > 50

@@ -4,7 +4,7 @@ import builtins
 
 import pytest
 
-from cavalcade.errors import ConfigError
+from cavalcade.core.errors import ConfigError
 from cavalcade.runs.writers import make_writer
 
 

@@ -6,8 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from cavalcade.config import SearchConfig
-from cavalcade.config_workflow import WorkflowConfig
+from cavalcade.config.workflow import WorkflowConfig
 from cavalcade.envs.cage2.orders import CAGE2
 from cavalcade.search import verdict
 from cavalcade.search.analysis import (
@@ -23,8 +22,9 @@ from cavalcade.search.analysis import (
     trained_effects,
     verdict_of,
 )
+from cavalcade.search.config import SearchConfig
 from cavalcade.search.gp import posterior
-from cavalcade.search.members import CONFIRM, CONTROL, ORDER, PLAIN, SEARCH, SHUFFLED, Member, Result
+from cavalcade.search.members import CONFIRM, CONTROL, ORDER, PLAIN, SEARCHING, SHUFFLED, Member, Result
 from cavalcade.workflow.orders import precedences
 
 ORDERS = CAGE2.orders()
@@ -36,7 +36,7 @@ CHOSEN = SearchConfig(searcher="gp-ucb")
 
 
 def result(
-    order=0, score=0.0, *, purpose=SEARCH, kind=ORDER, start="", rung=0, compliance=1.0, counted=5.0, bound=ALL_BIND
+    order=0, score=0.0, *, purpose=SEARCHING, kind=ORDER, start="", rung=0, compliance=1.0, counted=5.0, bound=ALL_BIND
 ):
     """A training with what matters here; the rest is of no account."""
     member = Member(0, purpose, kind, order, seed=0, updates=1, start=start, rung=rung)
@@ -214,8 +214,8 @@ def test_of_halving_only_the_highest_rung_that_compares_enters():
     assert top_rung([*low, *middle, *high]) == 1
     assert top_rung(high) == 2
     assert top_rung([]) == 0
-    assert [r.score for r in comparable(halving, [*low, *middle, *high], (SEARCH,))] == [5.0, 6.0]
-    assert len(comparable(LISTED, [*low, *middle, *high], (SEARCH,))) == 6
+    assert [r.score for r in comparable(halving, [*low, *middle, *high], (SEARCHING,))] == [5.0, 6.0]
+    assert len(comparable(LISTED, [*low, *middle, *high], (SEARCHING,))) == 6
     confirmed = trainings({1: [5.5, 6.5], 2: [6.0, 7.0]}, rung=1, purpose=CONFIRM)
     stray = trainings({1: [-50.0]}, rung=0, purpose=CONFIRM)
     found = check(halving, ORDERS, [*low, *middle, *high, *confirmed, *stray])

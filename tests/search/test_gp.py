@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from cavalcade.bench.gp import heuristic_choice, simple_regrets, synthetic
+from cavalcade.cli.bench.gp import heuristic_choice, simple_regrets, synthetic
 from cavalcade.envs.cage2.orders import CAGE2
 from cavalcade.search import gp
 from cavalcade.search.gp import posterior

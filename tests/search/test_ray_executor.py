@@ -8,17 +8,17 @@ from dataclasses import replace
 
 import pytest
 
-from cavalcade.config import HostConfig, RayConfig, SearchConfig
-from cavalcade.errors import ConfigError, RunError, WorkerError
-from cavalcade.fleet import connected, import_ray
+from cavalcade.core.errors import ConfigError, RunError, WorkerError
+from cavalcade.core.ray_session import connected, import_ray
 from cavalcade.runs.directory import RunDirectory
+from cavalcade.search.config import RayConfig, SearchConfig
 from cavalcade.search.decisions import DECISIONS, again, read
-from cavalcade.search.engine import Search
 from cavalcade.search.merge import read_shares, take_over
-from tests.search.test_engine import TINY, search, table
+from cavalcade.search.run import Search
+from tests.search.test_run import TINY, search, table
 
-ALL = replace(TINY, searcher="exhaustive", max_episodes=8, total_episodes=2000, confirm=0, together=0)
-ON_RAY = {"engine": "ray", "ray": RayConfig(task_updates=3)}
+ALL = replace(TINY, searcher="exhaustive", max_episodes=8, total_episodes=2000, confirm=0, parallel_orders=0)
+ON_RAY = {"executor": "ray", "ray": RayConfig(task_updates=3)}
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def cluster():
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory):
-    path = tmp_path_factory.mktemp("fleet") / "local"
+    path = tmp_path_factory.mktemp("ray") / "local"
     search(path, ALL)
     return path
 
@@ -59,7 +59,7 @@ def test_orders_end_the_same_with_a_node_lost_on_the_way(cluster, tmp_path):
     run = RunDirectory(tmp_path / "ray", SearchConfig)
     lost = False
     with run.locked():
-        found = Search(run, replace(slow, engine="ray", ray=RayConfig(task_updates=200)), threads=1)
+        found = Search(run, replace(slow, executor="ray", ray=RayConfig(task_updates=200)), threads=1)
         while not found.done:
             results = list(found.advance())
             if not lost and not results and found.results:  # a task has just begun; there are no other CPUs
@@ -68,7 +68,7 @@ def test_orders_end_the_same_with_a_node_lost_on_the_way(cluster, tmp_path):
                 lost = True
         found.checkpoint()
         found.close()
-    assert any("lost" in note for note in found.trainings.notes)
+    assert any("lost" in note for note in found.executor.notes)
     assert by_number(tmp_path / "ray") == by_number(tmp_path / "local")
     assert policies(tmp_path / "ray") == policies(tmp_path / "local")
     assert found.steps == 24 * slow.steps_per_order
@@ -81,8 +81,8 @@ def test_a_search_goes_on_on_the_cluster_where_it_was_stopped(cluster, undisturb
     assert by_number(tmp_path / "a") == by_number(undisturbed)
 
 
-def test_slices_of_several_orders_end_the_same(cluster, undisturbed, tmp_path):
-    search(tmp_path / "a", replace(ALL, engine="ray", ray=RayConfig(task_orders=5, task_updates=100)))
+def test_shards_of_several_orders_end_the_same(cluster, undisturbed, tmp_path):
+    search(tmp_path / "a", replace(ALL, executor="ray", ray=RayConfig(task_orders=5, task_updates=100)))
     assert by_number(tmp_path / "a") == by_number(undisturbed)
     assert policies(tmp_path / "a") == policies(undisturbed)
 
@@ -103,16 +103,16 @@ def test_an_error_of_a_task_ends_the_search_with_a_checkpoint(cluster, tmp_path)
     search(tmp_path / "a", config, stop_at=4)
     (newest,) = (tmp_path / "a" / "checkpoints").glob("*4")
     state = json.loads((newest / "state.json").read_text())
-    for plain in state["slices"]:
-        plain["slots"] *= 2  # a slice of more members than its state has
+    begun = next(plain for plain in state["shards"] if plain["info"])
+    begun["slots"] *= 2  # a shard of more members than its state has
     (newest / "state.json").write_text(json.dumps(state))
-    with pytest.raises(WorkerError, match=r"(?s)a task of Ray failed: .*go on with: cavalcade search --resume"):
+    with pytest.raises(WorkerError, match=r"(?s)a task of Ray failed: .*resume with: cavalcade search --resume"):
         search(tmp_path / "a", resume=True)
 
 
 def test_a_task_that_no_node_is_large_enough_for_is_refused(cluster, tmp_path):
     with pytest.raises(ConfigError, match="task_cpus is 64 and task_gpus 0; no node of the cluster has as many"):
-        search(tmp_path / "a", replace(ALL, engine="ray", ray=RayConfig(task_cpus=64)))
+        search(tmp_path / "a", replace(ALL, executor="ray", ray=RayConfig(task_cpus=64)))
 
 
 def test_shares_make_up_the_whole(undisturbed, tmp_path):
@@ -155,12 +155,12 @@ def test_shares_that_make_up_nothing_are_refused(undisturbed, tmp_path):
     search(tmp_path / "half", replace(ALL, shard="2/2", max_episodes=1, checkpoint_every=1), stop_at=1)
     search(tmp_path / "none", replace(ALL, shard="2/2", max_episodes=1), stop_at=0)
     for paths, words in (
-        (["one"], "share 2/2 is missing"),
-        (["one", "copy"], "the same share, 1/2"),
+        (["one"], "shard 2/2 is missing"),
+        (["one", "copy"], "the same shard, 1/2"),
         (["one", "two"], "other settings"),
         (["one", "half"], "not done yet"),
         (["one", "none"], "has no checkpoint yet"),
-        ([undisturbed], "no share of a search"),
+        ([undisturbed], "not a shard of a search"),
     ):
         with pytest.raises(RunError, match=words):
             read_shares([tmp_path / path for path in paths])
@@ -172,10 +172,10 @@ def test_shares_that_make_up_nothing_are_refused(undisturbed, tmp_path):
         ({"shard": "0/2"}, "i from 1 to n"),
         ({"shard": "two"}, "i from 1 to n"),
         ({"shard": "1/2", "searcher": "gp-ucb"}, "only exhaustive"),
-        ({"ray": RayConfig(task_cpus=2)}, "needs --engine ray"),
-        ({"engine": "ray", "device": "cuda", "target": "cage2"}, "leave out --device"),
-        ({"engine": "ray", "ray": RayConfig(task_gpus=1)}, "only cage2 runs on GPUs"),
-        ({"host": HostConfig(ray_address="auto")}, "needs --engine ray"),
+        ({"ray": RayConfig(task_cpus=2)}, "needs --executor ray"),
+        ({"executor": "ray", "device": "cuda", "target": "cage2"}, "leave out --device"),
+        ({"executor": "ray", "ray": RayConfig(task_gpus=1)}, "only cage2 runs on GPUs"),
+        ({"ray": RayConfig(ray_address="auto")}, "needs --executor ray"),
     ],
 )
 def test_bad_settings_are_refused(change, words):
@@ -195,17 +195,17 @@ def test_ray_that_is_missing_is_named(tmp_path, monkeypatch):
 
 
 def test_a_cluster_that_is_not_there_is_named(tmp_path):
-    host = HostConfig(ray_address="127.0.0.1:1")
+    address = "127.0.0.1:1"
     code = "import sys; from cavalcade.cli import main; main(sys.argv[1:])"
-    command = [sys.executable, "-c", code, "search", "checkpoints", "--engine", "ray", "--run", str(tmp_path / "a")]
-    found = subprocess.run([*command, "--ray-address", host.ray_address], capture_output=True, text=True, timeout=120)
+    command = [sys.executable, "-c", code, "search", "gridworld", "--executor", "ray", "--run", str(tmp_path / "a")]
+    found = subprocess.run([*command, "--ray-address", address], capture_output=True, text=True, timeout=900)
     assert found.returncode == 2
     assert found.stderr.endswith("Ray cannot be reached at 127.0.0.1:1: Connection refused\n")
 
 
 LISTENING = """
 import ray, psutil  # imported by somebody else, first
-from cavalcade.fleet import connected
+from cavalcade.core.ray_session import connected
 
 with connected(""):
     with connected("") as same:
@@ -220,4 +220,4 @@ assert not ray.is_initialized()
 
 
 def test_without_an_address_nothing_listens_beyond_loopback():
-    subprocess.run([sys.executable, "-c", LISTENING], check=True, timeout=120)
+    subprocess.run([sys.executable, "-c", LISTENING], check=True, timeout=900)

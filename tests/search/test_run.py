@@ -12,23 +12,26 @@ from dataclasses import replace
 
 import pytest
 
-from cavalcade.config import Cage2Task, PPOConfig, SearchConfig, WorkflowConfig
-from cavalcade.envs.checkpoints import CHECKPOINTS
-from cavalcade.errors import ConfigError, RunError
+from cavalcade.config import PPOConfig, WorkflowConfig
+from cavalcade.core.errors import ConfigError, RunError
+from cavalcade.envs.cage2.task import Cage2Task
+from cavalcade.envs.gridworld import GRIDWORLD
 from cavalcade.runs.checkpoint import checkpoints
-from cavalcade.runs.directory import RunDirectory, open_run, open_search
+from cavalcade.runs.directory import RunDirectory, open_run
+from cavalcade.search.config import SearchConfig
 from cavalcade.search.decisions import observations
-from cavalcade.search.engine import Search
+from cavalcade.search.directory import open_search
+from cavalcade.search.run import Search
 from cavalcade.workflow.orders import kendall
 
 TINY = SearchConfig(
-    target="checkpoints",
+    target="gridworld",
     task=Cage2Task(horizon=20),
-    ppo=PPOConfig(num_envs=8, update_steps=20, hidden=(16,), learning_rate=0.01),
+    ppo=PPOConfig(num_envs=8, rollout_steps=20, hidden=(16,), learning_rate=0.01),
     n_workflows=7,
     max_episodes=5,
     total_episodes=400,
-    together=3,
+    parallel_orders=3,
     confirm=2,
     confirm_batches=1,
     rivals=1,
@@ -121,7 +124,7 @@ def test_the_budget_is_never_overshot(tmp_path):
 
 @pytest.mark.parametrize("warm_start", ["nearest", "last", "universal"])
 def test_warm_starts(tmp_path, warm_start):
-    found = search(tmp_path / "a", replace(TINY, warm_start=warm_start, n_workflows=8, confirm=0, together=1))
+    found = search(tmp_path / "a", replace(TINY, warm_start=warm_start, n_workflows=8, confirm=0, parallel_orders=1))
     orders = [r.member for r in found.results if r.member.kind == "order"]
     assert len(orders) == 8
     done: list = []
@@ -160,7 +163,7 @@ def test_every_order_is_scored_from_a_universal_policy(tmp_path):
 @pytest.mark.parametrize(
     "change",
     [
-        {"warm_start": "last", "together": 1}, {"warm_start": "nearest"}, {"searcher": "halving", "n_workflows": 9},
+        {"warm_start": "last", "parallel_orders": 1}, {"warm_start": "nearest"}, {"searcher": "halving", "n_workflows": 9},
         {"warm_start": "universal"}, {"searcher": "thompson"}, {"compliance_threshold": 0.3, "gate": True},
     ],
     ids=str,
@@ -181,7 +184,7 @@ def test_a_slot_more_than_there_are_orders_is_not_trained(tmp_path):
     with run.locked():
         found = Search(run, replace(TINY, searcher="fixed", orders=(name,), confirm=0), threads=1)
         list(found.advance())
-        assert len(found.trainings.pool.slots) == 1
+        assert len(found.executor.pool.slots) == 1
         found.close()
 
 
@@ -221,7 +224,7 @@ def test_the_searcher_is_not_asked_when_the_budget_is_spent(tmp_path, monkeypatc
         return posterior(*args, **options)
 
     monkeypatch.setattr(searchers, "posterior", counted)
-    found = search(tmp_path / "a", replace(TINY, n_workflows=100, total_episodes=230, confirm=0, together=1))
+    found = search(tmp_path / "a", replace(TINY, n_workflows=100, total_episodes=230, confirm=0, parallel_orders=1))
     assert len(found.results) == 5
     assert found.updates == 25
     assert fits == 5  # one per proposal; asking in every update would be more than 20
@@ -253,13 +256,13 @@ def test_scores_by_tail_play_no_further_games(tmp_path, monkeypatch):
 
 def test_exhaustive_and_fixed(tmp_path):
     found = search(
-        tmp_path / "a", replace(TINY, searcher="exhaustive", rounds=2, total_episodes=48 * 40, confirm=0, together=8)
+        tmp_path / "a", replace(TINY, searcher="exhaustive", rounds=2, total_episodes=48 * 40, confirm=0, parallel_orders=8)
     )
     counts = [sum(r.member.order == i for r in found.results) for i in range(24)]
     assert counts == [2] * 24
     names = ("north_west>south_east>north_east>south_west", "south_west>north_east>south_east>north_west")
     fixed = search(tmp_path / "b", replace(TINY, searcher="fixed", orders=names, confirm=0))
-    assert [fixed.orders[r.member.order] for r in fixed.results] == [CHECKPOINTS.parse(name) for name in names]
+    assert [fixed.orders[r.member.order] for r in fixed.results] == [GRIDWORLD.parse(name) for name in names]
 
 
 def test_the_search_finds_the_order_that_pays(tmp_path):
@@ -267,16 +270,16 @@ def test_the_search_finds_the_order_that_pays(tmp_path):
     config = replace(
         TINY,
         task=Cage2Task(horizon=40),
-        ppo=PPOConfig(num_envs=50, update_steps=40, hidden=(32,), learning_rate=0.01),
-        n_workflows=16, max_episodes=60, total_episodes=200_000, together=8, confirm=0,
+        ppo=PPOConfig(num_envs=50, rollout_steps=40, hidden=(32,), learning_rate=0.01),
+        n_workflows=16, max_episodes=60, total_episodes=200_000, parallel_orders=8, confirm=0,
     )  # fmt: skip
     found = search(tmp_path / "a", config, threads=2)
     best = found.orders[found.ranked()[0]]
-    assert CHECKPOINTS.text(best).split(">")[0] == "north_east"
+    assert GRIDWORLD.text(best).split(">")[0] == "north_east"
     by_first = {}
     for r in found.results:
         by_first.setdefault(found.orders[r.member.order][0], []).append(r.heldout)
-    assert max(by_first, key=lambda first: max(by_first[first])) == CHECKPOINTS.names.index("north_east")
+    assert max(by_first, key=lambda first: max(by_first[first])) == GRIDWORLD.names.index("north_east")
     assert all(r.compliance == 1 for r in found.results if not math.isnan(r.compliance))
 
 
@@ -317,8 +320,8 @@ def test_every_way_to_enforce_an_order_goes_on_exactly(tmp_path, enforce):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"together": 25}, "together is 25; there are only 24 orders to train"),
-        ({"searcher": "fixed", "orders": ("a",)}, "'a' in order 'a' is no subtask"),
+        ({"parallel_orders": 25}, "parallel_orders is 25; there are only 24 orders to train"),
+        ({"searcher": "fixed", "orders": ("a",)}, "'a' in order 'a' is not a subtask"),
         ({"searcher": "fixed", "orders": ("north_west,south_east,north_east,south_west",) * 2}, "twice"),
     ],
 )
@@ -333,14 +336,14 @@ def test_bad_settings_leave_nothing_behind(tmp_path, change, words):
     [
         ({"total_episodes": 39}, "total_episodes is 39; one order takes 40"),
         ({"total_episodes": 79, "warm_start": "universal"}, "one order after the universal policy takes 80"),
-        ({"ppo": PPOConfig(num_envs=8, update_steps=20, replay=1)}, "replay is 1"),
+        ({"ppo": PPOConfig(num_envs=8, rollout_steps=20, replay=1)}, "replay is 1"),
         ({"seed": 10**6}, "seed is 1000000; it must be below 1000000"),
         ({"target": "chess"}, "target is 'chess'"),
         ({"gate": True}, "gate without compliance_threshold"),
         ({"margin": 0.0}, "margin is 0.0; it must be above 0"),
         ({"confirm_batches": 0}, "confirm_batches is 0"),
         ({"evaluate_only": True}, "evaluate_only with warm start none and score heldout; it needs --warm-start"),
-        ({"workflow": WorkflowConfig(open_until="removed")}, "open_until is given with checkpoints"),
+        ({"workflow": WorkflowConfig(open_until="removed")}, "open_until is given with gridworld"),
         ({"orders": ("x",)}, "they need --searcher fixed"),
         ({"searcher": "fixed"}, "searcher is fixed without orders"),
         ({"compliance_threshold": 1.5}, "compliance_threshold is 1.5"),
@@ -354,13 +357,13 @@ def test_bad_settings_are_refused_at_once(change, words):
 
 
 def test_foreign_and_changed_runs_are_refused(whole, tmp_path):
-    with pytest.raises(RunError, match="is the run of a search; go on with: cavalcade search --resume"):
+    with pytest.raises(RunError, match="is the run of a search; resume with: cavalcade search --resume"):
         open_run(whole)
     shutil.copytree(whole, tmp_path / "run")
     file = tmp_path / "run" / "config.yaml"
     file.write_text(file.read_text().replace("n_workflows: 7", "n_workflows: 9"))
     before = (tmp_path / "run" / "search.csv").read_bytes()
-    with pytest.raises(RunError, match="n_workflows 7 before, 9 now; put it back"):
+    with pytest.raises(RunError, match="n_workflows 7 before, 9 now; restore it"):
         search(tmp_path / "run", resume=True)
     assert (tmp_path / "run" / "search.csv").read_bytes() == before
 
@@ -368,7 +371,7 @@ def test_foreign_and_changed_runs_are_refused(whole, tmp_path):
 def test_kill_in_the_middle(tmp_path):
     """kill -9 of the command, twice; it ends as one that was left alone."""
     arguments = [
-        "search", "checkpoints", "--n-workflows", "6", "--num-envs", "20", "--max-episodes", "40", "--together", "3",
+        "search", "gridworld", "--n-workflows", "6", "--num-envs", "20", "--max-episodes", "40", "--parallel-orders", "3",
         "--confirm", "0", "--checkpoint-every", "5", "--threads", "1", "--quiet",
     ]  # fmt: skip
     command = [sys.executable, "-m", "cavalcade"]

@@ -3,18 +3,19 @@
 import numpy as np
 import pytest
 
-from cavalcade.config import PPOConfig, SearchConfig
+from cavalcade.config import PPOConfig
 from cavalcade.envs.cage2.orders import CAGE2
-from cavalcade.ppo.learner import network_for
+from cavalcade.ppo.engine import network_for
+from cavalcade.search.config import SearchConfig
 from cavalcade.search.domains import make_environment
-from cavalcade.search.members import CONFIRM, ORDER, PLAIN, SEARCH, Member
+from cavalcade.search.members import CONFIRM, ORDER, PLAIN, SEARCHING, Member
 from cavalcade.search.scoring import CpuScorer, GpuScorer, Policies
 
 CONFIG = SearchConfig(ppo=PPOConfig(num_envs=4, hidden=(16,)), score_episodes=20)
 MEMBERS = [
-    Member(0, SEARCH, ORDER, 3, 0, 1),
+    Member(0, SEARCHING, ORDER, 3, 0, 1),
     Member(1, CONFIRM, ORDER, 77, 1, 1),
-    Member(2, SEARCH, ORDER, 118, 2, 1),
+    Member(2, SEARCHING, ORDER, 118, 2, 1),
     Member(3, CONFIRM, PLAIN, 3, 3, 1),
 ]
 

@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
+from cavalcade.core.errors import ConfigError
 from cavalcade.envs.cage2.orders import CAGE2
-from cavalcade.errors import ConfigError
 from cavalcade.search.searchers import (
     SEARCHERS,
     GpSearcher,

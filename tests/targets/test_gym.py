@@ -15,11 +15,12 @@ import psutil
 import pytest
 
 from cavalcade.bench.kills import hail
-from cavalcade.config import GymTrainConfig, HostConfig, PPOConfig
-from cavalcade.ppo.fused.learner import FusedLearner
-from cavalcade.ppo.torch_learner import TorchLearner
+from cavalcade.config import HostConfig, PPOConfig
+from cavalcade.ppo.engines.cpu.engine import CpuEngine
+from cavalcade.ppo.engines.torch import TorchEngine
 from cavalcade.runs.checkpoint import checkpoints
 from cavalcade.runs.directory import open_run
+from cavalcade.targets.gym import GymConfig
 from cavalcade.vector.hosted import Hosted
 from cavalcade.vector.source import gym_source
 
@@ -27,16 +28,16 @@ from ..cli.helpers import refused, run
 
 ROOT = Path(__file__).parent.parent.parent
 GAMES = "gym:tests.vector.games"
-SMALL = ("--num-envs", "8", "--update-steps", "16", "--minibatches", "2", "--hidden", "16", "--threads", "1")
+SMALL = ("--num-envs", "8", "--rollout-steps", "16", "--minibatches", "2", "--hidden", "16", "--threads", "1")
 
 
-@pytest.mark.parametrize("kind", [FusedLearner, TorchLearner])
+@pytest.mark.parametrize("kind", [CpuEngine, TorchEngine])
 def test_what_is_collected_does_not_depend_on_the_backend(kind):
     """Groups at their own pace give the same rollouts, episodes and weights, to the bit."""
     source, found = gym_source("CartPole-v1"), []
     for backend, factor in (("serial", 1), ("pipe", 1), ("shared", 1), ("async", 4)):
         env = Hosted(source, 8, HostConfig(backend=backend, workers=2, async_factor=factor))
-        learner = kind(env, PPOConfig(num_envs=8, update_steps=40, hidden=(8,), minibatches=2), [3])
+        learner = kind(env, PPOConfig(num_envs=8, rollout_steps=40, hidden=(8,), minibatches=2), [3])
         env.reset()
         ended = [learner.collect()]
         learner.update(0.0)
@@ -46,7 +47,7 @@ def test_what_is_collected_does_not_depend_on_the_backend(kind):
         found.append((rollout, [np.concatenate(column) for column in zip(*ended, strict=True)]))
     for rollout, episodes in found[1:]:
         for a, b in zip(found[0][0], rollout, strict=True):
-            np.testing.assert_allclose(a, b, rtol=0, atol=0 if kind is FusedLearner else 1e-6)
+            np.testing.assert_allclose(a, b, rtol=0, atol=0 if kind is CpuEngine else 1e-6)
         for a, b in zip(found[0][1], episodes, strict=True):
             np.testing.assert_array_equal(a, b)
 
@@ -72,7 +73,7 @@ def test_points_and_several_choices_are_learnt(capsys, tmp_path, game, least):
     status, out, _ = run(capsys, *args, "--run", tmp_path / "a")
     assert status == 0
     assert "plain torch learner: actions are" in out
-    assert "has actions of several parts" in refused(capsys, "export", tmp_path / "a", "--onnx", tmp_path / "p.onnx")
+    assert "has multi-part actions" in refused(capsys, "export", tmp_path / "a", "--onnx", tmp_path / "p.onnx")
     if least is None:  # no episode ever ends
         assert "too few for a score" in out
         assert run(capsys, "evaluate", tmp_path / "a", "--max-steps", "10")[0] == 1
@@ -173,7 +174,7 @@ def test_old_gym_goes_through_shimmy(tmp_path):
 
 
 def test_options_reach_the_environment():
-    config = GymTrainConfig(env_options=("is_slippery=false", "size=3", "name=x"), target="gym:FrozenLake-v1")
+    config = GymConfig(env_options=("is_slippery=false", "size=3", "name=x"), target="gym:FrozenLake-v1")
     assert config.options == {"is_slippery": False, "size": 3, "name": "x"}
 
 
@@ -193,6 +194,6 @@ def test_bad_input(capsys, tmp_path, monkeypatch):
         (("gym:CartPole-v1", "--target", "gym:Acrobot-v1"), "leave out --target"),
         (("gym:CartPole-v1", "--hardware", "fast"), "hardware is 'fast'"),
         (("cyborg",), "without --cyborg"),
-        (("cyborg", "--cyborg", "/tmp"), "/tmp is no clone"),
+        (("cyborg", "--cyborg", "/tmp"), "/tmp is not a clone"),
     ):
         assert words in refused(capsys, "train", *args), args

@@ -9,13 +9,16 @@ import torch
 
 from cavalcade.cli.targets import parse_target
 from cavalcade.cli.train import Options
-from cavalcade.config_mettagrid import BpttConfig, MettagridTask
+from cavalcade.config.recurrent import RecurrentPPOConfig
+from cavalcade.core.errors import ConfigError
 from cavalcade.envs.mettagrid.episode import Episode, record_episode
-from cavalcade.errors import ConfigError
+from cavalcade.envs.mettagrid.task import MettagridTask
 from cavalcade.runs import mettagrid
 from cavalcade.runs.checkpoint import checkpoints
-from cavalcade.runs.intervals import Monitor
-from cavalcade.runs.mettagrid import game_of, heldout_rewards, layout_of, load_token_policy, random_actor
+from cavalcade.runs.policies import load_policy
+from cavalcade.targets.mettagrid.arenas import game_of, layout_of
+from cavalcade.targets.mettagrid.callbacks import Monitor
+from cavalcade.targets.mettagrid.scoring import heldout_rewards, random_actor
 from cavalcade.vector.hosted import HELDOUT_SEEDS
 
 from ...cli.helpers import refused, run
@@ -32,7 +35,7 @@ def trained(tmp_path_factory):
     folder = tmp_path_factory.mktemp("mettagrid") / "run"
     given = [
         *SMALL, "--steps", "3072", "--run", folder, "--checkpoint-every", "2", "--evaluate-every", "3",
-        "--replay-every", "3", "--statistics-every", "2", "--monitor-every", "2", "--profile-every", "2",
+        "--record-every", "3", "--statistics-every", "2", "--monitor-every", "2", "--profile-every", "2",
         "--stats", "ore.gained", "--priority-alpha", "0.5", "--contrastive-coef", "0.1", "--vtrace",
     ]  # fmt: skip
     from cavalcade.cli import main
@@ -67,8 +70,8 @@ def test_a_score_is_on_new_maps_with_chance_beside_it(trained, capsys, tmp_path)
     assert status == 0
     assert "3 arenas" in out
     assert "at random" in out
-    figures = json.loads((tmp_path / "score.json").read_text())
-    assert len(figures["rewards"]) == len(figures["random"]) == 3
+    episode_stats = json.loads((tmp_path / "score.json").read_text())
+    assert len(episode_stats["rewards"]) == len(episode_stats["random"]) == 3
     _, again, _ = run(capsys, "evaluate", trained / "checkpoints" / "00000006", "--arenas", "3")
     assert again == out
 
@@ -145,7 +148,7 @@ def test_a_stopped_run_resumes_and_counts_on(capsys, tmp_path):
     status, out, _ = run(capsys, "train", "--resume", folder)
     assert status == 0, out
     assert [row["update"] for row in rows(folder)] == [1, 2, 3, 4, 5, 6]
-    assert load_token_policy(folder).update == 6
+    assert load_policy(folder).update == 6
     config = (folder / "config.yaml").read_text()
     (folder / "config.yaml").write_text(config.replace("monitor_every: 10", "monitor_every: 3"))
     assert run(capsys, "train", "--resume", folder)[0] == 0
@@ -159,7 +162,7 @@ def test_a_teacher_must_suit_the_task(trained, capsys, tmp_path):
     assert "kickstart_action" in rows(tmp_path / "student")[0]
     other = [*SMALL, "--task", "navigation", "--steps", "512", "--run", tmp_path / "other", "--teacher", trained]
     other = [arg for arg in other if arg != "mines=6"]
-    assert "observations or actions are others" in refused(capsys, *other)
+    assert "observations or actions differ" in refused(capsys, *other)
     assert "neither a run" in refused(capsys, *given[:-3], tmp_path / "other", "--teacher", tmp_path)
 
 
@@ -256,7 +259,7 @@ def test_layouts_follow_the_package():
 
 
 def test_the_monitor_counts_since_its_last_look():
-    from tests.ppo.bptt.test_learner import advance, learner
+    from tests.ppo.engines.recurrent.test_engine import advance, learner
 
     one = learner()
     monitor = Monitor(one)
@@ -269,12 +272,12 @@ def test_the_monitor_counts_since_its_last_look():
 
 def test_steps_name_both_numbers():
     with pytest.raises(ConfigError, match=r"1,024.*768.*take --batch-size 768"):
-        BpttConfig(batch_size=1024, minibatch_size=512, bptt_horizon=64).steps(12)
+        RecurrentPPOConfig(batch_size=1024, minibatch_size=512, bptt_horizon=64).steps(12)
 
 
 def test_other_verbs_say_that_a_policy_is_of_another_kind(trained, capsys):
     assert "MettaGrid" in refused(capsys, "export", trained, "--onnx", "x.onnx")
-    assert mettagrid.load_token_policy(trained).policy.actions == 5
+    assert mettagrid.load_policy(trained).policy.actions == 5
 
 
 def test_a_measured_run_is_read_without_its_first_seconds(tmp_path):

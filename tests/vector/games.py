@@ -73,7 +73,7 @@ class Masked(Counting):
 
 
 class Informed(Counting):
-    """Tells masks and figures in infos, and shows its true state."""
+    """Tells masks and episode_stats in infos, and shows its true state."""
 
     def reset(self, **options):
         observation, _ = super().reset(**options)
@@ -81,8 +81,8 @@ class Informed(Counting):
 
     def step(self, action):
         *result, _ = super().step(action)
-        figures = {"half": self.step_count / 2, "word": "no number", "action_mask": np.array([False, True, True])}
-        return *result, figures
+        episode_stats = {"half": self.step_count / 2, "word": "no number", "action_mask": np.array([False, True, True])}
+        return *result, episode_stats
 
     def true_state(self):
         return [100 + self.step_count, self.episode]

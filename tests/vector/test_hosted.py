@@ -13,9 +13,9 @@ import psutil
 import pytest
 
 from cavalcade.config import HostConfig
-from cavalcade.errors import ActionError, ConfigError, StateError, WorkerError
-from cavalcade.vector.crew import deal
+from cavalcade.core.errors import ActionError, ConfigError, StateError, WorkerError
 from cavalcade.vector.hosted import Hosted
+from cavalcade.vector.pool import deal
 from cavalcade.vector.source import gym_source
 
 ROOT = Path(__file__).parent.parent.parent
@@ -99,13 +99,13 @@ def test_groups_go_their_own_pace():
     for g in range(4):
         env.send_group(g, [1, 1])
     for _ in range(4):
-        g = env.take()
+        g = env.wait_any()
         steps[g] += 1
         assert (env.buffers.observation[env.groups[g], 0] == 1).all()
     assert steps.tolist() == [1, 1, 1, 1]
     for _ in range(3):  # one group goes on alone
         env.send_group(2, [0, 2])
-        assert env.take() == 2
+        assert env.wait_any() == 2
         assert env.buffers.reward[env.groups[2]].tolist() == [0, 2]
     assert env.buffers.observation[:, 0].tolist() == [1, 1, 1, 1, 4, 4, 1, 1]
     env.close()
@@ -166,8 +166,8 @@ def test_masks_infos_and_true_states(backend):
         b = env.step([1, 1])
         shown.append(env.true_state[0].tolist())
         for row in np.flatnonzero(b.terminated | b.truncated):
-            assert env.figures[row, 0] == b.final_observation[row, 0] / 2
-            assert np.isnan(env.figures[row, 1])
+            assert env.episode_stats[row, 0] == b.final_observation[row, 0] / 2
+            assert np.isnan(env.episode_stats[row, 1])
             assert env.true_state[row, 0] == 100
         if not (b.terminated | b.truncated)[0]:
             assert b.action_mask[0].tolist() == [False, True, True]
@@ -219,8 +219,8 @@ def test_time_limits_truncate():
         ("reset", "ValueError: something went wrong in the game"),
         ("kill", "was killed by signal 9"),
         ("hang", "has not answered for 1.5 s"),
-        ("nan", "returned a value that is no number"),
-        ("nan at the end", "returned a value that is no number"),
+        ("nan", "returned a value that is NaN or infinite"),
+        ("nan at the end", "returned a value that is NaN or infinite"),
     ],
 )
 def test_trouble_is_reported_and_mended(capfd, tmp_path, backend, trouble, words):
@@ -230,7 +230,7 @@ def test_trouble_is_reported_and_mended(capfd, tmp_path, backend, trouble, words
     broken = 0
     for _ in range(25):
         b = env.step(np.ones(8, int))
-        lost = env.labels.astype(bool)
+        lost = env.episode_kinds.astype(bool)
         broken += lost.sum()
         assert (b.final_observation[lost] == delivered[lost]).all()  # at the last observation that was delivered
         assert (b.reward[lost] == 0).all()
@@ -283,13 +283,13 @@ def test_a_worker_that_dies_around_a_partial_reset(backend, capfd):
     env = make(backend, 4, workers=1)
     for _ in range(3):
         env.step([0] * 4)
-    env.crew.workers[0].process.kill()
-    env.crew.workers[0].process.wait()
+    env.pool.workers[0].process.kill()
+    env.pool.workers[0].process.wait()
     env.reset(indices=[0])
     assert env.buffers.observation[:, 0].tolist() == [0] * 4  # all games went down with it …
     b = env.step([0] * 4)
     assert b.truncated.all()  # … and the learner is told so
-    assert env.labels.all()
+    assert env.episode_kinds.all()
     b = env.step([0] * 4)
     assert not b.truncated.any()
     assert b.observation[:, 0].tolist() == [1] * 4
@@ -301,10 +301,10 @@ def test_two_deaths_in_a_row(capfd):
     env = make("async", 8, async_factor=2)
     delivered = env.buffers.observation.copy()
     for _ in range(4):
-        for worker in env.crew.workers.values():
+        for worker in env.pool.workers.values():
             worker.process.kill()
         b = env.step([0] * 8)
-        lost = env.labels.astype(bool)
+        lost = env.episode_kinds.astype(bool)
         assert (b.final_observation[lost] == delivered[lost]).all()
         assert (b.observation[lost, 0] == 0).all()
         assert (b.observation[~lost & ~b.terminated & ~b.truncated, 0] > 0).all()
@@ -330,12 +330,12 @@ def play(env, steps):
 
 def test_it_gives_up_in_the_end(capfd):
     env = make("shared", 2, game("Broken"), workers=1, max_restarts=2)
-    with pytest.raises(WorkerError, match=r"after 2 restarts; mend the environment, or allow more with --max-restarts"):
+    with pytest.raises(WorkerError, match=r"after 2 restarts; fix the environment, or allow more with --max-restarts"):
         play(env, 200)
     env.close()
     err = capfd.readouterr().err
     assert err.count("restarting it") == 2
-    assert err.count("Traceback") == err.count("with the same words as before") == 1
+    assert err.count("Traceback") == err.count("with the same output as before") == 1
     env = make("serial", 2, game("Broken"))
     with pytest.raises(WorkerError, match=r"(?s)something went wrong in the game.*--backend shared.*Traceback"):
         play(env, 200)
@@ -372,9 +372,9 @@ def test_bad_input():
         with pytest.raises(ActionError, match=words):
             env.step(actions)
     env.send([0, 0])
-    with pytest.raises(StateError, match="actions are under way"):
+    with pytest.raises(StateError, match="actions are pending"):
         env.reset()
-    with pytest.raises(StateError, match="actions are under way"):
+    with pytest.raises(StateError, match="actions are already pending"):
         env.send([0, 0])
     env.close()
     env.close()
@@ -388,7 +388,7 @@ from cavalcade.vector.hosted import Hosted
 from cavalcade.vector.source import gym_source
 env = Hosted(gym_source("{GAMES}:Counting-v0", TROUBLE), 4, HostConfig(backend="BACKEND", workers=2))
 env.reset()
-print(*(w.process.pid for w in env.crew.workers.values()), flush=True)
+print(*(w.process.pid for w in env.pool.workers.values()), flush=True)
 while True:
     env.step([0] * 4)
 """

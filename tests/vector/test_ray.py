@@ -7,18 +7,20 @@ import numpy as np
 import pytest
 import torch
 
-from cavalcade.config import GymTrainConfig, HostConfig, PPOConfig
-from cavalcade.errors import ConfigError, WorkerError
-from cavalcade.fleet import connected, import_ray
-from cavalcade.ppo.fragments import FragmentLearner
-from cavalcade.ppo.torch_learner import TorchLearner
+from cavalcade.config import HostConfig, PPOConfig
+from cavalcade.core.contract import BROKEN
+from cavalcade.core.errors import ConfigError, WorkerError
+from cavalcade.core.ray_session import connected, import_ray
+from cavalcade.ppo.collectors.ray import RayCollectorEngine
+from cavalcade.ppo.engines.torch import TorchEngine
 from cavalcade.runs.directory import RunDirectory
 from cavalcade.runs.training import Training
-from cavalcade.vector.hosted import BROKEN, Hosted
+from cavalcade.targets.gym import GymConfig
+from cavalcade.vector.hosted import Hosted
 from tests.vector.test_hosted import game
 
 PPO = PPOConfig(
-    num_envs=8, update_steps=10, minibatches=2, hidden=(16,), learning_rate=0.01, normalise_observations=True
+    num_envs=8, rollout_steps=10, minibatches=2, hidden=(16,), learning_rate=0.01, normalise_observations=True
 )
 
 
@@ -43,7 +45,7 @@ def hosted(source=None, n=8, actors=4, **options):
 
 def fragments(staleness, vtrace=True, source=None, actors=4):
     env = hosted(source, actors=actors)
-    return FragmentLearner(env, PPO, [3], staleness=staleness, vtrace=vtrace)
+    return RayCollectorEngine(env, PPO, [3], staleness=staleness, vtrace=vtrace)
 
 
 def test_the_same_games_as_in_this_process(cluster):
@@ -66,7 +68,7 @@ def test_an_actor_that_fails_is_replaced(cluster, tmp_path, trouble, capfd):
     for _ in range(8):
         before = env.buffers.observation.copy()
         b = env.step(np.ones(8, np.int64))
-        lost = env.labels == env.label_names.index(BROKEN)
+        lost = env.episode_kinds == env.episode_kind_names.index(BROKEN)
         broken += int(lost.sum())
         np.testing.assert_array_equal(b.final_observation[lost], before[lost])
         assert b.truncated[lost].all()
@@ -89,7 +91,7 @@ def test_without_staleness_it_is_the_learner_of_this_process(cluster):
     far = fragments(staleness=0)
     env = Hosted(game("Counting"), 8, HostConfig(backend="serial"))
     env.reset()
-    near = TorchLearner(env, PPO, [3])
+    near = TorchEngine(env, PPO, [3])
     for update in range(3):
         ours, theirs = far.collect(), near.collect()
         assert sorted(zip(ours.environment, ours.total, ours.length, strict=True)) == sorted(
@@ -132,11 +134,11 @@ def test_learning_with_and_without_correction(cluster):
 
 
 def test_a_training_goes_on_when_a_node_is_lost(cluster, tmp_path):
-    config = GymTrainConfig(
-        target="gym:CartPole-v1", ppo=replace(PPO, update_steps=64), steps=8 * 64 * 40,
+    config = GymConfig(
+        target="gym:CartPole-v1", ppo=replace(PPO, rollout_steps=64), steps=8 * 64 * 40,
         host=HostConfig(backend="ray", workers=2), checkpoint_every=10,
     )  # fmt: skip
-    run = RunDirectory(tmp_path / "a", GymTrainConfig)
+    run = RunDirectory(tmp_path / "a", GymConfig)
     with run.locked():
         training = Training(run, config, threads=1, quiet=True)
         learner, collect = training.learner, training.learner.collect
@@ -151,16 +153,16 @@ def test_a_training_goes_on_when_a_node_is_lost(cluster, tmp_path):
 
         learner.collect = disturbed
         outcome = training.train()
-        assert training.env.restarts >= 2
+        assert training.engine.env.restarts >= 2
     assert outcome.finished
     rows = [json.loads(row) for row in (tmp_path / "a" / "metrics.jsonl").read_text().splitlines()]
     assert [row["steps"] for row in rows] == [8 * 64 * (i + 1) for i in range(40)]
-    resumed = RunDirectory(tmp_path / "a", GymTrainConfig)
+    resumed = RunDirectory(tmp_path / "a", GymConfig)
     with resumed.locked():
         again = Training(resumed, config, resume=True, quiet=True)
         assert again.learner.state.updates == 40
         assert again.learner.memory()["actor_clocks"].min() >= 64 * 40
-        again.env.close()
+        again.engine.env.close()
 
 
 def test_what_does_not_fit_is_refused(cluster):

@@ -5,17 +5,17 @@ import math
 import numpy as np
 import pytest
 
+from cavalcade.core.errors import ConfigError, StateError
 from cavalcade.envs.cage2.env import Cage2
 from cavalcade.envs.cage2.orders import CAGE2
 from cavalcade.envs.cage2.scenario import ENT0, ENT1, OP_SERVER, TYPE_HOSTS, TYPE_OF, USER0, USER1
 from cavalcade.envs.cage2.state import host_bits
 from cavalcade.envs.cage2.workflow import WorkflowCage2
-from cavalcade.errors import ConfigError, StateError
-from cavalcade.workflow.compliance import FIGURES
+from cavalcade.workflow.compliance import EPISODE_STATS
 from cavalcade.workflow.orders import one_hot
 
 REMOVE, RESTORE = 15, 132
-AT = {name: i for i, name in enumerate(FIGURES)}
+AT = {name: i for i, name in enumerate(EPISODE_STATS)}
 
 
 def batch(
@@ -42,7 +42,7 @@ def play(env, situations, *, seen=None):
         task = float(env.reward_parts[0].sum()) / 10
         bonuses.append(float(buffers.reward[0]) - task)
     assert env.buffers.truncated.all()
-    return dict(zip(env.figure_names, env.figures[0], strict=True)), bonuses
+    return dict(zip(env.episode_stat_names, env.episode_stats[0], strict=True)), bonuses
 
 
 KEEPS, BREAKS = RESTORE + ENT0, RESTORE + USER1
@@ -58,13 +58,13 @@ EPISODE = [
 
 
 def test_decisions_count_where_there_was_a_choice():
-    figures, _ = play(batch(), EPISODE)
-    assert figures["attempts"] == 5
+    episode_stats, _ = play(batch(), EPISODE)
+    assert episode_stats["attempts"] == 5
     for counted, compliance in (("counted", "compliance"), ("true_counted", "true_compliance")):
-        assert figures[counted] == 3  # the second had one open type, the fourth attempted nothing, the fifth had none
-        assert figures[compliance] == pytest.approx(2 / 3)
-    assert figures["choice"] == pytest.approx(2 / 3)
-    assert figures["chance"] == pytest.approx(1 / 2)
+        assert episode_stats[counted] == 3  # the second had one open type, the fourth attempted nothing, the fifth had none
+        assert episode_stats[compliance] == pytest.approx(2 / 3)
+    assert episode_stats["choice"] == pytest.approx(2 / 3)
+    assert episode_stats["chance"] == pytest.approx(1 / 2)
 
 
 def test_compliance_goes_by_what_blue_sees():
@@ -76,21 +76,21 @@ def test_compliance_goes_by_what_blue_sees():
 
 
 def test_binding_decisions_are_counted_by_pair():
-    figures, _ = play(batch(), EPISODE)
-    assert figures["binding"] == 4  # with two types shown, whatever Blue does
-    assert figures["enterprise/user"] == 4
-    assert sum(figures[name] for name in figures if "/" in name) == 4
+    episode_stats, _ = play(batch(), EPISODE)
+    assert episode_stats["binding"] == 4  # with two types shown, whatever Blue does
+    assert episode_stats["enterprise/user"] == 4
+    assert sum(episode_stats[name] for name in episode_stats if "/" in name) == 4
     three, _ = play(batch(), [((ENT0, USER1, OP_SERVER), 0), *[((), 0)] * 5])
     pairs = {name: n for name, n in three.items() if "/" in name and n}
     assert pairs == {"enterprise/op_server": 1, "op_server/user": 1}  # op_server comes first
 
 
 def test_original_counts_everything_and_user0_is_always_there():
-    figures, _ = play(batch(), EPISODE)
-    assert figures["original_counted"] == 5
+    episode_stats, _ = play(batch(), EPISODE)
+    assert episode_stats["original_counted"] == 5
     # Enterprise comes before user: kept. User alone: kept. User first while enterprise is open: broken. Op_server with
     # only User0 held: broken. Enterprise: kept.
-    assert figures["original"] == pytest.approx(3 / 5)
+    assert episode_stats["original"] == pytest.approx(3 / 5)
 
 
 def test_the_holes_of_the_original_are_closed():
@@ -98,10 +98,10 @@ def test_the_holes_of_the_original_are_closed():
     useless = [((), REMOVE + USER0), *[((), 0)] * 5]
     nothing = [((), 0)] * 6
     for situations, original in ((useless, 1.0), (nothing, 0.5)):
-        figures, _ = play(batch(), situations)
-        assert figures["original"] == original
-        assert math.isnan(figures["compliance"])
-        assert math.isnan(figures["true_compliance"])
+        episode_stats, _ = play(batch(), situations)
+        assert episode_stats["original"] == original
+        assert math.isnan(episode_stats["compliance"])
+        assert math.isnan(episode_stats["true_compliance"])
 
 
 def test_removes_aimed_at_clean_hosts_raise_no_default_measure():
@@ -116,8 +116,8 @@ def test_removes_aimed_at_clean_hosts_raise_no_default_measure():
 
 
 def test_remove_counts_as_restore_does_and_decoys_do_not():
-    figures, _ = play(batch(), [(CHOICE, REMOVE + ENT0), (CHOICE, 28 + ENT0), *[(CHOICE, 1)] * 4])
-    assert (figures["attempts"], figures["counted"], figures["compliance"]) == (1, 1, 1)
+    episode_stats, _ = play(batch(), [(CHOICE, REMOVE + ENT0), (CHOICE, 28 + ENT0), *[(CHOICE, 1)] * 4])
+    assert (episode_stats["attempts"], episode_stats["counted"], episode_stats["compliance"]) == (1, 1, 1)
 
 
 @pytest.mark.parametrize(("until", "counted"), [("restored", 1), ("removed", 0)])
@@ -130,8 +130,8 @@ def test_a_host_that_was_removed_from_is_open_until_restored(until, counted):
     for _ in range(5):
         hold(env, (), ())
         env.step([0])
-    assert env.figures[0, AT["counted"]] == counted
-    assert env.figures[0, AT["binding"]] == counted
+    assert env.episode_stats[0, AT["counted"]] == counted
+    assert env.episode_stats[0, AT["binding"]] == counted
 
 
 @pytest.mark.parametrize(
@@ -148,15 +148,15 @@ def test_a_host_that_was_removed_from_is_open_until_restored(until, counted):
 @pytest.mark.parametrize("measure", ["table", "true", "choice"])
 def test_alignment_rewards_by_hand(alignment, expected, measure):
     """λ = 6; compliance goes 1, 1, 1/2, 1/2, 1/2, 2/3 by each of these measures; γ = 0.9."""
-    figures, bonuses = play(batch(alignment=alignment, weight=6.0, gamma=0.9, measure=measure), EPISODE)
+    episode_stats, bonuses = play(batch(alignment=alignment, weight=6.0, gamma=0.9, measure=measure), EPISODE)
     assert bonuses == pytest.approx(expected, abs=1e-5)
-    assert figures["bonus"] == pytest.approx(sum(expected), abs=1e-5)
-    assert figures["task"] == pytest.approx(play(batch(), EPISODE)[0]["task"])
+    assert episode_stats["bonus"] == pytest.approx(sum(expected), abs=1e-5)
+    assert episode_stats["task"] == pytest.approx(play(batch(), EPISODE)[0]["task"])
 
 
 def test_potential_stays_where_the_learner_bootstraps():
     """Time has run out, but for the learner the game would go on: γΦ' − Φ, as in any other step."""
-    _, bonuses = play(batch(alignment="potential", weight=6.0, gamma=0.9, horizon_ends=False), EPISODE)
+    _, bonuses = play(batch(alignment="potential", weight=6.0, gamma=0.9, timeout_is_terminal=False), EPISODE)
     assert bonuses[-1] == pytest.approx(0.9 * 4 - 3, abs=1e-5)
 
 
@@ -202,11 +202,11 @@ def test_whole_games_against_plain_python():
                     kept[measure, e] += not among or min(among, key=orders[e].index) == TYPE_OF[host]
         total += env.step(actions).reward
     for measure, name in enumerate(("compliance", "true_compliance", "choice", "original")):
-        found, some = env.figures[:, AT[name]], counted[measure] > 0
-        assert (env.figures[:, AT[name] + 1] == counted[measure]).all()
+        found, some = env.episode_stats[:, AT[name]], counted[measure] > 0
+        assert (env.episode_stats[:, AT[name] + 1] == counted[measure]).all()
         np.testing.assert_allclose(found[some], (kept[measure] / np.maximum(counted[measure], 1))[some])
-    assert (env.figures[:, AT["binding"]] == binding).all()
-    np.testing.assert_allclose(env.figures[:, AT["task"]], total, atol=1e-3)
+    assert (env.episode_stats[:, AT["binding"]] == binding).all()
+    np.testing.assert_allclose(env.episode_stats[:, AT["task"]], total, atol=1e-3)
     assert (counted.sum(axis=1) > 500).all()
 
 
@@ -262,7 +262,7 @@ def test_threads_and_saved_states_change_nothing():
             if middle and t == 50:
                 env = env.clone()
             env.step(actions[t])
-        outcomes.append((env.buffers.reward.copy(), env.figures.copy(), env.save_state()))
+        outcomes.append((env.buffers.reward.copy(), env.episode_stats.copy(), env.save_state()))
     for other in outcomes[1:]:
         np.testing.assert_array_equal(outcomes[0][0], other[0])
         for name, value in outcomes[0][2].items():
@@ -278,7 +278,7 @@ def test_bad_input():
         env.assign(slice(0, 2), order=None, seed=0, alignment="love")
     saved = env.save_state()
     saved["workflow_rank"] = np.zeros((2, 5), np.int8)
-    with pytest.raises(StateError, match="rows that are no order"):
+    with pytest.raises(StateError, match="rows that are not orders"):
         env.load_state(saved)
     del saved["workflow_kept"]
     with pytest.raises(StateError, match="workflow_kept of the saved state is missing"):

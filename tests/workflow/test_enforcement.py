@@ -3,16 +3,16 @@
 import numpy as np
 import pytest
 
-from cavalcade.config_workflow import WorkflowConfig
+from cavalcade.config.workflow import WorkflowConfig
+from cavalcade.core.errors import ConfigError
 from cavalcade.envs.cage2.env import Cage2
 from cavalcade.envs.cage2.order_mask import OrderMask
 from cavalcade.envs.cage2.orders import CAGE2
 from cavalcade.envs.cage2.scenario import ACTIONS, ENT0, HOSTS, USER0, USER1
 from cavalcade.envs.cage2.state import host_bits
 from cavalcade.envs.cage2.workflow import WorkflowCage2
-from cavalcade.envs.checkpoints import Checkpoints
-from cavalcade.errors import ConfigError
-from cavalcade.workflow.compliance import FIGURES
+from cavalcade.envs.gridworld import Gridworld
+from cavalcade.workflow.compliance import EPISODE_STATS
 from cavalcade.workflow.enforcement import next_multipliers
 
 KIND = {name: name.rstrip("0123456789").lower() for name in HOSTS}  # op_host, op_server, user, …
@@ -112,7 +112,7 @@ def test_a_policy_elsewhere_gets_the_same_mask(mask):
 
 
 def test_gridworld_moves_onto_checkpoints_out_of_turn_are_forbidden():
-    env = Checkpoints(24)
+    env = Gridworld(24)
     for e, order in enumerate(env.subtasks.orders()):
         env.assign(slice(e, e + 1), order=order, seed=0, mask="mask")
     rng = np.random.default_rng(0)
@@ -123,9 +123,9 @@ def test_gridworld_moves_onto_checkpoints_out_of_turn_are_forbidden():
         np.testing.assert_array_equal(mask, (bits[:, None] >> np.arange(4) & 1).astype(bool))
         env.step([rng.choice(np.flatnonzero(row)) for row in mask])
         over = env.buffers.terminated | env.buffers.truncated
-        compliance = env.figures[over, FIGURES.index("compliance")]
+        compliance = env.episode_stats[over, EPISODE_STATS.index("compliance")]
         assert (compliance[~np.isnan(compliance)] == 1).all()
-    free = Checkpoints(2)
+    free = Gridworld(2)
     free.reset()
     assert free.buffers.action_mask.all()
 
@@ -133,12 +133,12 @@ def test_gridworld_moves_onto_checkpoints_out_of_turn_are_forbidden():
 def test_masked_repairs_are_never_drawn_by_a_learner():
     """Actions that a learner plays in training are among those allowed, in every step."""
     from cavalcade.config import PPOConfig
-    from cavalcade.ppo.make import make_learner
+    from cavalcade.ppo.factory import make_engine
 
     env = WorkflowCage2(40, red="bline")
     env.assign(slice(0, 40), order=CAGE2.parse("user_priority"), seed=0, mask="mask")
-    for rows in ("distinct", "plain"):
-        learner, _ = make_learner(env, PPOConfig(num_envs=40, update_steps=100, rows=rows), [0])
+    for dedup in ("on", "off"):
+        learner, _ = make_engine(env, PPOConfig(num_envs=40, rollout_steps=100, dedup=dedup), [0])
         learner.collect()
         mask, action = learner.rollout.mask.numpy(), learner.rollout.action.numpy()
         assert np.take_along_axis(mask, action[..., None], axis=-1).all()
@@ -156,10 +156,10 @@ def test_multipliers_follow_compliance():
 def test_a_batch_moves_its_multipliers():
     env = WorkflowCage2(4)
     env.give_order(slice(None), order=CAGE2.parse("reverse"), alignment="cost")
-    figures = np.zeros((3, len(env.figure_names)))
-    figures[:, FIGURES.index("counted")] = [2, 0, 4]
-    figures[:, FIGURES.index("compliance")] = [0.5, np.nan, 1.0]
-    found = env.adapt_multipliers(np.array([0, 0, 1]), figures, 2, 0.97)
+    episode_stats = np.zeros((3, len(env.episode_stat_names)))
+    episode_stats[:, EPISODE_STATS.index("counted")] = [2, 0, 4]
+    episode_stats[:, EPISODE_STATS.index("compliance")] = [0.5, np.nan, 1.0]
+    found = env.adapt_multipliers(np.array([0, 0, 1]), episode_stats, 2, 0.97)
     np.testing.assert_allclose(found, [0.5 * 0.47, 0.0], atol=1e-6)
     np.testing.assert_allclose(env.track.weight, [0.235, 0.235, 0, 0], atol=1e-6)
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cavalcade.core.errors import ConfigError
 from cavalcade.envs.cage2.orders import CAGE2
-from cavalcade.errors import ConfigError
 from cavalcade.workflow.orders import Subtasks, classes, kendall, one_hot, precedences, ranks
 
 ORDERS = st.permutations(range(5)).map(tuple)
@@ -39,7 +39,7 @@ def test_canonical_orders_have_names():
         ("defender,user", "lacks enterprise, op_server, op_host"),
         ("defender,user,user,op_server,op_host,enterprise", "has user more than once"),
         ("defender,router,user,op_server,op_host", "'router' in order"),
-        ("", "'' in order '' is no subtask; there are defender"),
+        ("", "'' in order '' is not a subtask; there are defender"),
         ("best_first", "an order of critical_first"),
     ],
 )

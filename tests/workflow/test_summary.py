@@ -5,10 +5,10 @@ import warnings
 import numpy as np
 import pytest
 
-from cavalcade.workflow.compliance import FIGURES, MEASURES
+from cavalcade.workflow.compliance import EPISODE_STATS, MEASURES
 from cavalcade.workflow.summary import COMPLIANCE, episode_means
 
-NAMES = (*FIGURES, "a/b")
+NAMES = (*EPISODE_STATS, "a/b")
 
 
 def table(*episodes):
@@ -17,13 +17,13 @@ def table(*episodes):
 
 
 def test_compliance_weighs_decisions_not_episodes():
-    figures = table(
+    episode_stats = table(
         {"compliance": 1.0, "counted": 1, "chance": 0.5, "true_compliance": 0.0, "true_counted": 1},
         {"compliance": 0.5, "counted": 9, "chance": 0.2, "true_compliance": 1.0, "true_counted": 3},
         {"choice": 0.25, "choice_counted": 4},
         {"choice": 1.0, "choice_counted": 12},
     )
-    found = episode_means(figures, NAMES, np.array([0, 0, 1, 1]), 2)
+    found = episode_means(episode_stats, NAMES, np.array([0, 0, 1, 1]), 2)
     assert found["compliance"][0] == pytest.approx(0.55)
     assert found["chance"][0] == pytest.approx(0.23)  # by the decisions that compliance counts
     assert found["true_compliance"][0] == pytest.approx(0.75)
@@ -32,11 +32,11 @@ def test_compliance_weighs_decisions_not_episodes():
 
 def test_everything_else_is_a_mean_over_episodes():
     """`original` too, however many attempts an episode has."""
-    figures = table(
+    episode_stats = table(
         {"task": -10, "bonus": 1, "original": 1.0, "original_counted": 1, "counted": 2, "binding": 3, "a/b": 4},
         {"task": -30, "bonus": 2, "original": 0.5, "original_counted": 9, "counted": 4, "binding": 5, "a/b": 0},
     )
-    found = episode_means(figures, NAMES, np.array([0, 0]), 1)
+    found = episode_means(episode_stats, NAMES, np.array([0, 0]), 1)
     assert tuple(found) == NAMES
     expected = {
         "task": -20,
@@ -70,4 +70,4 @@ def test_no_episodes_at_all():
 
 def test_every_measure_has_a_figure():
     assert tuple(COMPLIANCE) == MEASURES
-    assert set(COMPLIANCE.values()) <= set(FIGURES)
+    assert set(COMPLIANCE.values()) <= set(EPISODE_STATS)

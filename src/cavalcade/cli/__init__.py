@@ -1,4 +1,4 @@
-"""The command `cavalcade`: one thin module per verb, imported only when it is called."""
+"""The command `cavalcade`: one module per verb, imported only when it is called."""
 
 import importlib
 import os
@@ -6,37 +6,46 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from cavalcade import __version__
-from cavalcade.cli.parse import fail
-from cavalcade.errors import CavalcadeError
+from cavalcade.config import renamed
+from cavalcade.core.errors import CavalcadeError
+from cavalcade.core.version import __version__
 
-# Verb: what it does, in one line. Its module in this package has a function `run` that takes the arguments.
+# What each verb does, in one line. Its module in this package has a function `run(args)` that returns the exit status.
 VERBS = {
     "bench": "measure the speed of Cavalcade on this machine",
-    "evaluate": "score a policy on games that it has not seen",
+    "evaluate": "score a policy on held-out games",
     "export": "write a trained policy as ONNX",
-    "play": "watch a game in the terminal, or play it yourself",
-    "profile": "show where the time of a training goes, and the bound",
-    "record": "record episodes of your own CybORG, and compare them with the game here",
-    "replay": "record episodes of a policy on MettaGrid, for MettaScope",
-    "report": "draw a search, or learning curves of trainings, into an HTML file",
-    "search": "find the order in which hosts are best repaired, and whether it matters",
+    "play": "watch or play a game in the terminal",
+    "profile": "show where training spends its time, and the bound",
+    "record": "record episodes of a MettaGrid policy, or of the original CybORG",
+    "report": "plot a search, or learning curves of training runs, in an HTML file",
+    "search": "find the best order to repair hosts in, and whether the order matters",
     "train": "train policies; a run can be killed at any moment and resumed",
-    "tune": "measure what suits this machine, and keep it for the next training",
+    "tune": "measure the fastest settings for this machine, and save them",
     "verify": "replay recorded CybORG episodes and compare every step",
 }
+
+
+RENAMED = {"replay": "record"}  # verbs of 0.1
+
+
+def fail(message: str) -> NoReturn:
+    """Prints an error in one line and exits with status 2."""
+    print(message, file=sys.stderr)
+    sys.exit(2)
 
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Runs a verb and exits: 0 done, 1 the verb found a fault, 2 bad input."""
     verb, *args = list(sys.argv[1:] if argv is None else argv) or ["--help"]
+    verb, args = RENAMED.get(verb, verb), renamed.options(args)
     try:
         sys.exit(_dispatch(verb, args))
     except CavalcadeError as error:
         fail(f"cavalcade {verb}: {error}")
     except KeyboardInterrupt:
         sys.exit(130)
-    except BrokenPipeError:  # the reader of a pipe, e.g. head, has seen enough
+    except BrokenPipeError:  # the reader of a pipe, e.g. head, has closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
 
@@ -60,5 +69,5 @@ def _help() -> str:
         "usage: cavalcade COMMAND [options]\n\n"
         "Trains reinforcement-learning agents in seconds where people now wait for hours.\n\n"
         f"commands:\n{verbs}\n\n"
-        "options:\n  -h, --help  show this help, or a command's after its name\n  --version   show the version"
+        "options:\n  -h, --help  show this help, or that of the command before it\n  --version   show the version"
     )

@@ -1,4 +1,4 @@
-"""Options from the command line: dataclasses by tyro, lists with commas, and errors in one line."""
+"""Command-line options: dataclasses parsed by tyro, comma-separated lists, and one-line errors."""
 
 import contextlib
 import dataclasses
@@ -9,41 +9,36 @@ import sys
 import typing
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 import tyro
 
-from cavalcade.errors import ConfigError
+from cavalcade.cli import fail
+from cavalcade.core.errors import ConfigError
 
 T = TypeVar("T")
 
 
-def fail(message: str) -> NoReturn:
-    """Says what is wrong in one line and ends the process."""
-    print(message, file=sys.stderr)
-    sys.exit(2)
-
-
 def check_folder(name: str, path: Path | None) -> None:
-    """Refuses a file that could not be written, before any work is done."""
+    """Raises `ConfigError`, before any work is done, if a file could not be written."""
     if path and not path.absolute().parent.is_dir():
         raise ConfigError(f"{name} is {path}; there is no folder {path.parent}")
 
 
 def import_from_here() -> None:
-    """Lets users name packages of their own that lie in the working folder."""
+    """Lets users name packages in the working directory."""
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
 
 
 def check_seconds(seconds: float) -> None:
-    """Refuses to measure for no time, or for longer than anyone waits."""
+    """Raises `ConfigError` unless the seconds to measure are above 0 and below 3600."""
     if not 0 < seconds < 3600:
         raise ConfigError(f"seconds is {seconds}; it must be above 0 and below 3600")
 
 
 def option(args: Sequence[str], name: str) -> str | None:
-    """The value of an option that is needed before all of them are parsed."""
+    """Value of an option that is needed before all of them are parsed."""
     flag, found = f"--{name}", None
     for i, arg in enumerate(args):
         if arg == flag:
@@ -54,7 +49,7 @@ def option(args: Sequence[str], name: str) -> str | None:
 
 
 def parse(options: type[T], args: Sequence[str], verb: str, default: T | None = None) -> T:
-    """Options of a verb from its arguments; nested settings need no prefix."""
+    """Parses the options of a verb; nested settings need no prefix."""
     said = io.StringIO()
     try:
         with contextlib.redirect_stderr(said):
@@ -68,7 +63,7 @@ def parse(options: type[T], args: Sequence[str], verb: str, default: T | None = 
 
 
 def flags(options: Any) -> Iterator[tuple[str, Any]]:
-    """Names and types of all settings, those of nested dataclasses included."""
+    """Names and types of all settings, including those of nested dataclasses."""
     hints = typing.get_type_hints(options, include_extras=True)
     for field in dataclasses.fields(options):
         kind = hints[field.name]
@@ -79,7 +74,7 @@ def flags(options: Any) -> Iterator[tuple[str, Any]]:
 
 
 def split_lists(options: Any, args: Sequence[str]) -> list[str]:
-    """Arguments with `--hidden 64,64` spelt as `--hidden 64 64`."""
+    """Arguments with `--hidden 64,64` rewritten as `--hidden 64 64`."""
     lists = {f"--{name.replace('_', '-')}" for name, kind in flags(options) if typing.get_origin(kind) is tuple}
     found: list[str] = []
     for arg in args:
@@ -94,11 +89,11 @@ def split_lists(options: Any, args: Sequence[str]) -> list[str]:
 
 
 def _one_line(panel: str, options: Any) -> str:
-    """The first paragraph of tyro's boxed message, on one line; if an option is unknown, with those there are."""
+    """First paragraph of tyro's boxed message on one line; for an unknown option, with the known ones."""
     lines = [line.strip("│ \t") for line in re.sub(r"\x1b\[[0-9;]*m", "", panel).splitlines()]
     body = [line for line in lines if line and line[0] not in "╭╰"]
     rules = [i for i, line in enumerate(body) if set(line) <= {"─", "-"}]
-    first = 2 if rules[:1] == [1] else 0  # where boxes cannot be drawn, their title stands above a rule
+    first = 2 if rules[:1] == [1] else 0  # without box drawing, the title is above a rule
     last = next((i for i in rules if i >= first), len(body))
     text = " ".join(body[first:last])
     if text.startswith("Unrecognized"):
@@ -107,5 +102,5 @@ def _one_line(panel: str, options: Any) -> str:
 
 
 def _spelt(name: str, kind: Any) -> str:
-    """How a setting is written on the command line."""
+    """A setting as it is written on the command line."""
     return name.upper() if "Positional" in str(kind) else f"--{name.replace('_', '-')}"

@@ -5,20 +5,15 @@ import pstats
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from cavalcade.bench import bounds, machine
 from cavalcade.cli.parse import check_folder, import_from_here
 from cavalcade.cli.targets import parse_target
-from cavalcade.cli.waiting import COMPILING, waiting
-from cavalcade.config_mettagrid import MettagridTrainConfig
-from cavalcade.errors import ConfigError, at_least
-from cavalcade.ppo.bptt.learner import BpttLearner
-from cavalcade.ppo.learner import Learner
-from cavalcade.ppo.make import make_learner
-from cavalcade.ppo.threads import choose_threads, choose_torch_threads, use_threads, use_torch_threads
-from cavalcade.runs.environments import environment_for
-from cavalcade.runs.mettagrid import learner_for
+from cavalcade.core.errors import ConfigError, at_least
+from cavalcade.runs.policies import load_policy
+from cavalcade.runs.waiting import COMPILING, waiting
+from cavalcade.targets import target_named
+from cavalcade.targets.base import Setup
+from cavalcade.tuning import bounds, machine
 
 _TOP = 12
 
@@ -39,61 +34,55 @@ class Options:
     """Write the raw profile to this file, for snakeviz or pstats."""
 
 
-def _learner(config: Any, threads: int) -> tuple[Learner | BpttLearner, int, list[str]]:
-    """The learner of a training, how many threads it uses, and what there is to say about it."""
-    if isinstance(config, MettagridTrainConfig):
-        threads = threads or choose_torch_threads()
-        use_torch_threads(threads)
-        return learner_for(environment_for(config, threads), config), threads, []
-    if getattr(config, "device", "cpu") == "cuda":
-        raise ConfigError(
-            "device is cuda; only trainings on the CPU are profiled, `cavalcade bench gpu` measures a GPU"
-        )
-    threads = threads or choose_threads()
-    use_threads(threads)
-    learner, notes = make_learner(environment_for(config, threads), config.ppo, config.seeds)
-    return learner, threads, notes
-
-
 def run(args: list[str]) -> int:
     """Measures and prints."""
     import_from_here()
     _, options = parse_target(Options, args, "profile")
-    updates = at_least("updates", options.updates, 1)
+    updates, config = at_least("updates", options.updates, 1), options.config
     check_folder("cprofile", options.cprofile)
+    setup = Setup(threads=at_least("threads", options.threads, 0), load=load_policy)
     with waiting(COMPILING):
-        learner, threads, notes = _learner(options.config, at_least("threads", options.threads, 0))
-        env = learner.env
-        env.reset()
+        prepared = target_named(config.target).prepare(config, setup)
+        engine, threads = prepared.engine, prepared.threads
+        if engine.name == "cuda":
+            raise ConfigError(
+                "device is cuda; only trainings on the CPU are profiled, `cavalcade bench gpu` measures a GPU"
+            )
+        engine.env.reset()
         for _ in range(3):
-            learner.collect()
-            metrics = learner.update(0.0)
-    learner.timer.seconds.clear()
-    begun = learner.state.clock
+            engine.collect()
+            metrics = engine.update(0.0)
+    engine.timer.seconds.clear()
+    begun = engine.counters.clock
     profile = cProfile.Profile()
     start = time.perf_counter()
     with waiting(f"training for {updates} updates"):
         profile.enable()
         for i in range(updates):
-            learner.collect()
-            metrics = learner.update(i / updates)
+            engine.collect()
+            metrics = engine.update(i / updates)
         profile.disable()
     seconds = time.perf_counter() - start
-    env.close()
-    steps = (learner.state.clock - begun) * env.spec.num_envs
-    print(machine.line(), *notes, sep="\n")
+    engine.env.close()
+    steps = (engine.counters.clock - begun) * engine.num_envs
+    print(machine.line(), *prepared.notes, sep="\n")
     rate = f"{steps:,} steps in {seconds:.2f} s, {steps / seconds:,.0f} steps/s"
-    print(f"{learner.name} learner, {threads} threads: {rate}\n")
-    for name, share in learner.timer.shares().items():
+    print(f"{engine.name} engine, {threads} threads: {rate}\n")
+    for name, share in engine.timer.shares().items():
         print(f"  {name:<10} {share:6.1%}  {1e9 * share * seconds / steps:8.0f} ns per step")
+    _print_functions(profile, seconds)
+    share = float(metrics["distinct_observations"].mean()) if "distinct_observations" in metrics else 1.0
+    print("\n" + bounds.verdict(engine, steps / seconds, share, threads))
+    if options.cprofile:
+        profile.dump_stats(options.cprofile)
+        print(f"raw profile in {options.cprofile}")
+    return 0
+
+
+def _print_functions(profile: cProfile.Profile, seconds: float) -> None:
+    """The functions with the most time of their own."""
     print("\n  most time in")
     rows = sorted(pstats.Stats(profile).stats.items(), key=lambda item: -item[1][2])[:_TOP]  # pyright: ignore
     for (file, line, name), (_, calls, own, _, _) in rows:
         where = name if file == "~" else f"{Path(file).name}:{line} {name}"
         print(f"  {own / seconds:6.1%}  {calls:>8,} calls  {where}")
-    share = float(metrics["distinct_rows"].mean()) if "distinct_rows" in metrics else 1.0
-    print("\n" + bounds.verdict(learner, steps / seconds, share, threads))
-    if options.cprofile:
-        profile.dump_stats(options.cprofile)
-        print(f"raw profile in {options.cprofile}")
-    return 0

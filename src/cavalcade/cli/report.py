@@ -1,4 +1,4 @@
-"""`cavalcade report`: pictures of runs in one HTML file."""
+"""`cavalcade report`: plots of runs in one HTML file."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import tyro
 
 from cavalcade.cli.parse import parse
-from cavalcade.errors import ConfigError
+from cavalcade.core.errors import ConfigError
 from cavalcade.report.curves import read_curve
 from cavalcade.report.page import save_picture
 from cavalcade.report.search import search_report, summary_figure
@@ -16,18 +16,17 @@ from cavalcade.runs.directory import SEARCH, write_whole
 
 @dataclass(frozen=True)
 class Options:
-    """Draws a search, or the learning curves of training runs, into a self-contained HTML file."""
+    """Plots a search, or the learning curves of training runs, in a self-contained HTML file."""
 
     runs: tyro.conf.Positional[tuple[Path, ...]]
     """Run directories."""
     out: Path | None = None
-    """File to write; report.html in the first run's folder if not given."""
+    """File to write; by default report.html in the first run directory."""
     picture: Path | None = None
-    """Also write the picture alone to this file, as PNG, SVG or PDF by its ending."""
+    """Also write the plot to this file; the suffix selects PNG, SVG or PDF."""
 
 
 def run(args: list[str]) -> int:
-    """Writes the page."""
     options = parse(Options, args, "report")
     if not options.runs:
         raise ConfigError("no run given; name one or more run directories")
@@ -35,7 +34,7 @@ def run(args: list[str]) -> int:
     out = options.out or first / "report.html"
     if (first / SEARCH).exists():
         if len(options.runs) > 1:
-            raise ConfigError(f"{first} is a search; a search has a report of its own, name one at a time")
+            raise ConfigError(f"{first} is a search, which has its own report; name one at a time")
         text, figure = search_report(first), summary_figure(first)
     else:
         curves = [read_curve(path) for path in options.runs]

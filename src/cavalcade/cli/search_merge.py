@@ -1,4 +1,4 @@
-"""`cavalcade search merge` and `cavalcade search replay`: what becomes of searches that ran elsewhere."""
+"""`cavalcade search merge` and `cavalcade search audit`: join shards of a search, and repeat its decisions."""
 
 import time
 from dataclasses import dataclass
@@ -7,43 +7,44 @@ from pathlib import Path
 import tyro
 
 from cavalcade.cli.parse import parse
-from cavalcade.cli.waiting import COMPILING, waiting
-from cavalcade.config import SearchConfig
-from cavalcade.errors import RunError
+from cavalcade.core.errors import RunError
 from cavalcade.runs.checkpoint import load_checkpoint
-from cavalcade.runs.directory import RunDirectory, checkpoint_in, open_search
+from cavalcade.runs.directory import RunDirectory, checkpoint_in
+from cavalcade.runs.waiting import COMPILING, waiting
+from cavalcade.search.config import SearchConfig
 from cavalcade.search.decisions import DECISIONS, again, read
+from cavalcade.search.directory import open_search
 from cavalcade.search.domains import subtasks_of
-from cavalcade.search.engine import Search, results_of
 from cavalcade.search.merge import read_shares, take_over
+from cavalcade.search.run import Search, results_of
 
 
 @dataclass(frozen=True)
 class MergeOptions:
-    """Joins the shares of a search into one run, and goes on with it: confirmation, controls, report."""
+    """Joins the shards of a search into one run and continues it: confirmation, controls, report."""
 
     shares: tyro.conf.Positional[tuple[Path, ...]]
-    """Folders of the runs that were begun with --shard 1/n … n/n."""
+    """Run directories that were begun with --shard 1/n … n/n."""
     run: Path | None = None
-    """Folder of the joined run; runs/search-TARGET-TIME if not given."""
+    """Directory of the joined run; by default runs/search-TARGET-TIME."""
     threads: int = 0
-    """CPU threads; 0 measures how many are worth using."""
+    """CPU threads; 0 measures which number is fastest."""
     quiet: bool = False
-    """Show nothing but errors."""
+    """Print errors only."""
 
 
 @dataclass(frozen=True)
-class ReplayOptions:
+class AuditOptions:
     """Makes every decision of a search again, from what was known at the time, and compares."""
 
     run: tyro.conf.Positional[Path]
-    """Folder of the search."""
+    """Run directory of the search."""
 
 
-def merged(options: MergeOptions) -> tuple[RunDirectory[SearchConfig], SearchConfig]:
-    """A run with all that the shares have found, ready to be resumed."""
+def merge(options: MergeOptions) -> tuple[RunDirectory[SearchConfig], SearchConfig]:
+    """Creates a run with the results of all shards, ready to be resumed."""
     if not options.shares:
-        raise RunError("no shares are given; name the folders of all of them")
+        raise RunError("no shards are given; name the directories of all of them")
     shares = read_shares(options.shares)
     path = options.run or Path("runs", f"search-{shares.config.target}-{time.strftime('%Y%m%d-%H%M%S')}")
     directory = RunDirectory(path, SearchConfig)
@@ -54,13 +55,13 @@ def merged(options: MergeOptions) -> tuple[RunDirectory[SearchConfig], SearchCon
         finally:
             search.close()
     if not options.quiet:
-        print(f"{len(shares.results)} trainings of {len(shares.paths)} shares in {directory}")
+        print(f"{len(shares.results)} trainings of {len(shares.paths)} shards in {directory}")
     return directory, shares.config
 
 
-def replay(args: list[str]) -> int:
-    """Prints whether the log leads to the same decisions."""
-    path = parse(ReplayOptions, args, "search replay").run
+def audit(args: list[str]) -> int:
+    """Prints whether the log leads to the same decisions; returns 1 if not."""
+    path = parse(AuditOptions, args, "search audit").run
     config, checkpoint = open_search(path).config(), load_checkpoint(checkpoint_in(path))
     try:
         end = int(checkpoint.info["logs"].get(DECISIONS, 0))

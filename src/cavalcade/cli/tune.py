@@ -1,4 +1,4 @@
-"""`cavalcade tune`: measures what suits this machine, and keeps it for the next run."""
+"""`cavalcade tune`: measures which settings are fastest on this machine, and keeps them for the next run."""
 
 import sys
 from dataclasses import dataclass
@@ -8,14 +8,14 @@ import yaml
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from cavalcade.bench import machine
-from cavalcade.bench.tune import Trial, count, preset, tune
 from cavalcade.cli.parse import check_seconds, import_from_here
 from cavalcade.cli.targets import parse_target
-from cavalcade.config_mettagrid import MettagridTrainConfig
-from cavalcade.errors import ConfigError
-from cavalcade.presets import tuned_file
+from cavalcade.config.presets import tuned_file
+from cavalcade.core.errors import ConfigError
 from cavalcade.runs.directory import write_whole
+from cavalcade.targets import target_named
+from cavalcade.tuning import machine
+from cavalcade.tuning.tune import Trial, count, preset, tune
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Options:
 
 
 def run(args: list[str]) -> int:
-    """Tries settings one after the other, and writes the best down."""
+    """Tries settings one after the other, and writes the fastest to a file."""
     import_from_here()
     target, options = parse_target(Options, args, "tune")
     check_seconds(options.seconds)
@@ -37,8 +37,8 @@ def run(args: list[str]) -> int:
         raise ConfigError(
             "device is cuda; only trainings on the CPU are tuned, the recipes with -gpu have sizes for a GPU"
         )
-    if isinstance(options.config, MettagridTrainConfig):
-        raise ConfigError("MettaGrid is not tuned here; cavalcade bench mettagrid --parts ablation measures its knobs")
+    if reason := target_named(target).not_tuned:
+        raise ConfigError(reason)
     console = Console(file=sys.stderr)
     print(f"{machine.line()}\n{target}: training steps/s, {options.seconds:g} s each", flush=True)
     columns: Any = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())

@@ -1,4 +1,4 @@
-"""`cavalcade verify FILE…`: are these recorded episodes of CybORG the same game here?"""
+"""`cavalcade verify FILE…`: are recorded episodes of CybORG the same in our simulator?"""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,30 +7,29 @@ from typing import Literal
 import tyro
 
 from cavalcade.cli.parse import parse
-from cavalcade.cli.waiting import COMPILING, waiting
+from cavalcade.core.errors import TraceError
 from cavalcade.envs.cage2 import Cage2
 from cavalcade.envs.cage2.trace import COMPARED, load_trace, replay
-from cavalcade.errors import TraceError
+from cavalcade.runs.waiting import COMPILING, waiting
 
 
 @dataclass(frozen=True)
 class Options:
-    """Replays recorded episodes with their random outcomes forced and compares every field after every step."""
+    """Replays recorded episodes with their random outcomes forced, and compares every field after every step."""
 
     files: tyro.conf.Positional[tuple[Path, ...]]
     """Files of recorded episodes (.npz), or folders of them."""
     device: Literal["cpu", "cuda"] = "cpu"
-    """Where the game here is played."""
+    """Device of our simulator."""
 
 
 def run(args: list[str]) -> int:
-    """Prints what was compared; 1 at the first difference."""
     options = parse(Options, args, "verify")
     return compare(list(_expand(options.files)), options.device)
 
 
 def compare(paths: list[Path], device: str = "cpu") -> int:
-    """Replays files; prints what was compared; 1 at the first difference."""
+    """Replays files and prints what was compared; returns 1 at the first difference."""
     kind = _kind(device)
     episodes = steps = 0
     for path in paths:
@@ -51,10 +50,10 @@ def compare(paths: list[Path], device: str = "cpu") -> int:
 
 
 def _kind(device: str) -> type[Cage2]:
-    """Who plays: importing what a GPU needs only if it is asked for."""
+    """Simulator of a device; imports the CUDA one only if requested."""
     if device == "cpu":
         return Cage2
-    from cavalcade.cuda import check_device
+    from cavalcade.core.cuda import check_device
     from cavalcade.envs.cage2.cuda import CudaCage2
 
     check_device()

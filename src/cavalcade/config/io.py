@@ -1,11 +1,16 @@
 """Configurations as plain data: to YAML and JSON, from it with errors that say what does not fit, and compared."""
 
 import dataclasses
+import difflib
 import types
 import typing
+from collections.abc import Iterator
 from typing import Any, Literal, TypeVar
 
-from cavalcade.errors import ConfigError, one_of
+import yaml
+
+from cavalcade.config import renamed
+from cavalcade.core.errors import ConfigError, one_of
 
 T = TypeVar("T")
 
@@ -30,7 +35,9 @@ def from_dict(kind: type[T], plain: Any, where: str = "", base: T | None = None)
     values = {name: getattr(base, name) for name in known} if base is not None else {}
     for name, value in plain.items():
         if name not in known:
-            raise ConfigError(f"{where}{name} is no setting; there are {', '.join(known)}")
+            name, value = renamed.setting(name, value)
+        if name not in known:
+            raise ConfigError(f"{where}{name} is not a setting; there are {', '.join(known)}")
         values[name] = _convert(hints[name], value, f"{where}{name}", values.get(name))
     return kind(**values)
 
@@ -74,3 +81,41 @@ def differences(one: Any, other: Any, where: str = "") -> list[str]:
         elif a != b:
             found.append(f"{where}{f.name} {a} before, {b} now")
     return found
+
+
+def parse_options(texts: tuple[str, ...]) -> dict[str, Any]:
+    """Options of an environment from name=value; values are read as YAML, so that true, 3 and [1, 2] are typed."""
+    if wrong := [text for text in texts if not text.partition("=")[0] or "=" not in text]:
+        raise ConfigError(f"env_options has {wrong[0]!r}; each must be name=value")
+    try:
+        return {name: yaml.safe_load(value) for name, _, value in (text.partition("=") for text in texts)}
+    except yaml.YAMLError:
+        raise ConfigError(f"env_options {' '.join(texts)} cannot be read; quote values as in YAML") from None
+
+
+def nested(kind: Any, flat: dict[str, Any]) -> dict[str, Any]:
+    """Settings given by name alone, as plain data nested as in a configuration: red= becomes task.red."""
+    paths = dict(_paths(kind))
+    plain: dict[str, Any] = {}
+    for name, value in flat.items():
+        name, value = (name, value) if name in paths else renamed.setting(name, value)
+        if name not in paths:
+            near = difflib.get_close_matches(name, paths, n=3)
+            hint = f"did you mean {', '.join(near)}?" if near else f"there are {', '.join(paths)}"
+            raise ConfigError(f"{name} is not a setting; {hint}")
+        *outer, last = paths[name]
+        place = plain
+        for part in outer:
+            place = place.setdefault(part, {})
+        place[last] = as_dict(value) if dataclasses.is_dataclass(value) else value
+    return plain
+
+
+def _paths(kind: Any, where: tuple[str, ...] = ()) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Every setting of a configuration, and where it lies."""
+    hints = typing.get_type_hints(kind)
+    for f in dataclasses.fields(kind):
+        if dataclasses.is_dataclass(hints[f.name]):
+            yield from _paths(hints[f.name], (*where, f.name))
+        else:
+            yield f.name, (*where, f.name)

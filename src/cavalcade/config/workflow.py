@@ -3,13 +3,14 @@
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from cavalcade.errors import ConfigError
+from cavalcade.config.base import Settings, number
+from cavalcade.core.errors import ConfigError
 
 _DEFAULTS = {"alignment": "delta", "alignment_lambda": 10.0, "alpha": 0.1, "beta": 0.2}
 
 
 @dataclass(frozen=True)
-class WorkflowConfig:
+class WorkflowConfig(Settings):
     """How an order binds the policy."""
 
     enforce: Literal["mask", "mask-true", "lagrangian", "reward", "none"] = "mask"
@@ -19,21 +20,22 @@ class WorkflowConfig:
     open_until: Literal["restored", "removed"] = "restored"
     """When a compromised host is repaired, by Blue's table: when it was restored, or already when it was removed
     from, after which the table shows it as unknown."""
-    follow_threshold: float = 0.97
+    follow_threshold: float = number(0.97, 0, 1)
     """Compliance at which an order counts as followed; with enforce lagrangian, the compliance that is aimed at."""
     compliance: Literal["table", "true", "choice", "original"] = "table"
     """What alignment rewards, --compliance-threshold and --patience go by: Blue's table, the true state, the true
     state wherever a repair is aimed, or as in the CAGE-2 workflow-search scripts. All four are reported."""
     alignment: Literal["delta", "final", "alpha-beta", "potential", "none"] | None = None
     """With enforce reward: how keeping the order is rewarded; delta if not given."""
-    alignment_lambda: float | None = None
+    alignment_lambda: float | None = number(None, 0, 1e6)
     """Weight of the alignment reward (λ), not with alpha-beta; 10 if not given."""
-    alpha: float | None = None
+    alpha: float | None = number(None, 0, 1e6)
     """With alignment alpha-beta: reward for each repair that keeps the order; 0.1 if not given."""
-    beta: float | None = None
+    beta: float | None = number(None, 0, 1e6)
     """With alignment alpha-beta: cost of each that does not; 0.2 if not given."""
 
     def __post_init__(self):
+        super().__post_init__()
         given = [name for name in _DEFAULTS if getattr(self, name) is not None]
         if given and self.enforce != "reward":
             raise ConfigError(
@@ -49,12 +51,6 @@ class WorkflowConfig:
                     self._set(name, _DEFAULTS[name] if value is None else value)
                 elif value is not None:
                     raise ConfigError(f"{name} is {value} with alignment {self.alignment}, which does not use it")
-        for name in ("alignment_lambda", "alpha", "beta"):
-            value = getattr(self, name)
-            if value is not None and not 0 <= value <= 1e6:
-                raise ConfigError(f"{name} is {value}; it must be from 0 to 1e6")
-        if not 0 <= self.follow_threshold <= 1:
-            raise ConfigError(f"follow_threshold is {self.follow_threshold}; it must be from 0 to 1")
 
     def _set(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)

@@ -1,4 +1,4 @@
-"""Numba's CUDA, imported in one place, and how kernels for it are compiled: kept on disk like those for the CPU."""
+"""Numba's CUDA target, imported in one place; compiled GPU kernels are cached on disk like those for the CPU."""
 
 import importlib
 from collections.abc import Callable
@@ -6,19 +6,19 @@ from typing import Any
 
 import numpy as np
 
-if not hasattr(np, "row_stack"):  # numba-cuda 0.30 still asks for it, NumPy 2.5 has removed it
+if not hasattr(np, "row_stack"):  # numba-cuda 0.30 still uses it, NumPy 2.5 has removed it
     np.row_stack = np.vstack  # pyright: ignore[reportAttributeAccessIssue]
 
 from numba import cuda as numba_cuda
 
-from cavalcade.errors import ConfigError
-from cavalcade.jit import cache_folder, config
+from cavalcade.core.errors import ConfigError
+from cavalcade.core.jit import cache_folder, config
 
 cuda: Any = numba_cuda  # its type hints do not know kernels
 
 
 def _settings() -> Any:
-    """The settings that Numba's CUDA reads: numba-cuda has its own."""
+    """The settings module that Numba's CUDA target reads: numba-cuda has its own."""
     try:
         return importlib.import_module("numba.cuda.core.config")
     except ImportError:
@@ -29,7 +29,7 @@ _settings().CUDA_LOW_OCCUPANCY_WARNINGS = 0  # small batches are the user's choi
 
 
 def check_device() -> None:
-    """Refuses to go on without a GPU."""
+    """Raises `ConfigError` if there is no usable GPU."""
     if not cuda.is_available():
         raise ConfigError(
             "device is cuda; there is no CUDA device here, or Numba cannot use it: pip install 'cavalcade[cuda]', or "
@@ -38,6 +38,6 @@ def check_device() -> None:
 
 
 def gpu_kernel(function: Callable, *, fastmath: bool = False) -> Any:
-    """Compiles a kernel at its first launch, or takes it from disk; with fastmath, sums may be reordered."""
-    with cache_folder(_settings()):
+    """Compiles a kernel at its first launch, or loads it from the cache; with fastmath, sums may be reordered."""
+    with cache_folder(function.__module__, _settings()):
         return cuda.jit(cache=True, fastmath=fastmath)(function)

@@ -1,16 +1,21 @@
-"""Where learning runs: on the CPU or on a GPU."""
+"""The device that training runs on: the CPU or a GPU."""
 
-from typing import Literal
+from __future__ import annotations
 
-import torch
+from typing import TYPE_CHECKING, Literal
 
-from cavalcade.errors import ConfigError
+from cavalcade.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    import torch
 
 Device = Literal["auto", "cpu", "cuda"]
 
 
 def device_named(name: Device) -> torch.device:
-    """The device meant; auto is the GPU if there is one."""
+    """The torch device; auto is the GPU if there is one, else the CPU."""
+    import torch  # slow to import, and settings only need the names
+
     there = torch.cuda.is_available()
     if name == "cuda" and not there:
         raise ConfigError("device is cuda, but torch sees no GPU here; take --device cpu")

@@ -1,8 +1,7 @@
-"""How hot loops are compiled: `rule` for a game, `routine` and `formula` for numerics, `kernel` for what Python calls.
+"""Numba decorators: `rule` for a game, `routine` and `formula` for numerics, `kernel` for what Python calls.
 
-Rules are written once and compiled for the CPU here and for CUDA by the kernels that call them. Compiled kernels are
-kept on disk. Numba checks only the file of the kernel itself, not the modules it calls, so the folder is named by a
-hash of every source that kernels are made of: an edit anywhere gives a fresh folder.
+Rules are written once; they are compiled for the CPU here and for CUDA by the kernels that call them. Compiled kernels
+are cached on disk, in a folder named by a hash of the sources that they may contain (`kernel_sources`).
 
 The body of a parallel loop must be a single call: Numba's parallel transformation of longer bodies was seen to lose
 assignments to fields of named tuples.
@@ -10,10 +9,8 @@ assignments to fields of named tuples.
 
 import contextlib
 import functools
-import hashlib
 import os
 import shutil
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,15 +19,16 @@ import numba
 import numba.core.config
 import numpy as np
 
+from cavalcade.core.kernel_sources import sources_key
+
 _OPTIONS: Any = {"error_model": "numpy", "nogil": True}
-# Rules of a game never allocate; counting references at each access of an array would cost 25 times the step.
+# Rules of a game never allocate; reference counting at each array access would make a step 25 times slower.
 _UNCOUNTED: Any = {"_nrt": False}
-# Python cannot call rules and routines, only kernels can: leaving the entry points out halves the time to compile.
+# Only kernels call rules and routines, never Python: leaving the entry points out halves the time to compile.
 _INNER: Any = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 # Sums may be reordered and products fused, so that loops vectorise; NaN and infinity keep their meaning.
 _NUMERICS: Any = {"fastmath": {"contract", "reassoc", "nsz", "arcp"}}
 _FOLDERS_KEPT = 8
-_KERNEL_FOLDERS = ("envs", "policy", "ppo", "workflow")
 config: Any = numba.core.config
 _njit: Any = numba.njit  # its type hints know only a part of its options
 
@@ -41,7 +39,7 @@ def rule(function: Callable) -> Any:
 
 
 def routine(function: Callable) -> Any:
-    """Compiles a piece of numerics that kernels call; may take matrices out of arrays."""
+    """Compiles numerics that kernels call; may slice arrays."""
     return _njit(**_INNER, **_NUMERICS, **_OPTIONS)(function)
 
 
@@ -56,7 +54,7 @@ def kernel(function: Callable | None = None, *, parallel: bool = False, numerics
         return functools.partial(kernel, parallel=parallel, numerics=numerics)
     if config.DISABLE_JIT:
         return np.errstate(over="ignore")(function)  # random keys wrap around on purpose
-    with cache_folder():
+    with cache_folder(function.__module__):
         return _njit(cache=True, parallel=parallel, **(_NUMERICS if numerics else _UNCOUNTED), **_OPTIONS)(function)
 
 
@@ -64,39 +62,33 @@ thread_id: Any = numba.get_thread_id  # pyright: ignore[reportPrivateImportUsage
 
 
 def all_threads() -> int:
-    """The most threads a parallel kernel can use."""
+    """The maximum number of threads of a parallel kernel."""
     return config.NUMBA_NUM_THREADS
 
 
-def source_hash() -> str:
-    """A hash of all sources that compiled kernels may contain, and of what compiles them."""
-    digest = hashlib.sha256(f"{sys.version} numba {numba.__version__}".encode())
-    root = Path(__file__).parent
-    folders = [path for folder in _KERNEL_FOLDERS for path in (root / folder).rglob("*.py")]
-    for path in sorted([*folders, *root.glob("*.py")]):
-        digest.update(path.relative_to(root).as_posix().encode() + path.read_bytes())
-    return digest.hexdigest()[:16]
+def cache_base() -> Path:
+    """The root of the kernel cache."""
+    base = os.environ.get("NUMBA_CACHE_DIR") or os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base, "cavalcade", "kernels")
 
 
 @functools.cache
-def cache_path() -> str:
-    """The folder for compiled kernels of exactly these sources; older ones beside it are cleared away."""
-    base = os.environ.get("NUMBA_CACHE_DIR") or os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    parent = Path(base, "cavalcade", "kernels")
-    folder = parent / source_hash()
+def cache_path(module: str) -> str:
+    """The cache folder of a module, for exactly its sources; all but the newest folders beside it are deleted."""
+    folder = cache_base() / module / sources_key(module)
     with contextlib.suppress(OSError):  # not writable: Numba falls back to a folder it can write, or to none
         folder.mkdir(parents=True, exist_ok=True)
-        others = sorted(parent.iterdir(), key=lambda path: path.stat().st_mtime)
+        others = sorted(folder.parent.iterdir(), key=lambda path: path.stat().st_mtime)
         for old in others[:-_FOLDERS_KEPT]:
             shutil.rmtree(old, ignore_errors=True)
     return str(folder)
 
 
 @contextlib.contextmanager
-def cache_folder(settings: Any = config) -> Iterator[None]:
-    """Numba reads the folder when a function is decorated; the user's own setting is put back afterwards."""
+def cache_folder(module: str, settings: Any = config) -> Iterator[None]:
+    """Sets Numba's cache folder, which it reads when a function is decorated; restores the user's setting on exit."""
     before = settings.CACHE_DIR
-    settings.CACHE_DIR = cache_path()
+    settings.CACHE_DIR = cache_path(module)
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""The connection to Ray: a cluster by its address, or one of this machine alone that listens on loopback only."""
+"""The connection to Ray: a cluster by address, or a local instance that listens on loopback only."""
 
 import os
 import socket
@@ -6,17 +6,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from cavalcade.errors import ConfigError
+from cavalcade.core.errors import ConfigError
 
 _QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
-# Without this, every service of Ray listens on all interfaces; with it, on loopback. Ray reads it when it is imported.
+# Ray's services listen on all interfaces unless this is 0, then on loopback. Ray reads it when it is imported.
 _LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 _ON_LOOPBACK = ("", "127.0.0.1", "localhost")
-_users: dict[str, int] = {}  # of the connection, by address
+_users: dict[str, int] = {}  # number of users of the connection, by address
 
 
 def import_ray(address: str = "") -> Any:
-    """The module, imported so that what it starts without an address stays on this machine."""
+    """The ray module, imported so that an instance started without an address is reachable from this machine only."""
     here = address.rpartition(":")[0] in _ON_LOOPBACK and address != "auto"
     for name, value in _QUIET.items():
         os.environ.setdefault(name, value)
@@ -34,10 +34,10 @@ def import_ray(address: str = "") -> Any:
 
 @contextmanager
 def connected(address: str) -> Iterator[Any]:
-    """Ray, connected until the last of those who use the connection leaves.
+    """Ray, connected until the last user of the connection leaves.
 
-    Without an address, it is the one there is, or a Ray of this machine is started for it. A connection that somebody
-    else has made is used and left as it is.
+    Without an address, the existing connection is used, or a local instance is started. A connection made outside this
+    module is used and not closed.
     """
     ray = import_ray(address)
     if not _users and ray.is_initialized():
@@ -46,7 +46,7 @@ def connected(address: str) -> Iterator[Any]:
     if _users:
         (there,) = _users
         if address not in ("", there):
-            raise ConfigError(f"ray_address is {address}; this process is connected to {there or 'a Ray of its own'}")
+            raise ConfigError(f"ray_address is {address}; this process is connected to {there or 'a local instance'}")
         address = there
     else:
         _connect(ray, address)
@@ -64,7 +64,7 @@ def _connect(ray: Any, address: str) -> None:
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR", "namespace": "cavalcade"}
     if address:
         options["address"] = address
-    else:  # "local": not whatever Ray may be running here already
+    else:  # "local": never an instance that is already running on this machine
         options |= {"address": "local", "include_dashboard": False, "_node_ip_address": "127.0.0.1"}
     try:
         _knock(address)
@@ -75,7 +75,7 @@ def _connect(ray: Any, address: str) -> None:
 
 
 def _knock(address: str) -> None:
-    """Refuses a host and port where nobody answers; Ray itself would try for many minutes."""
+    """Raises if nothing listens at host:port; Ray itself would retry for many minutes."""
     host, sign, port = address.rpartition(":")
     if sign and "/" not in host and port.isdecimal():
         try:
@@ -85,10 +85,10 @@ def _knock(address: str) -> None:
 
 
 def last_line(error: Exception) -> str:
-    """What an error of Ray says in the end, behind the traceback of another process."""
+    """The last line of a Ray error: the message that follows the remote traceback."""
     return str(error).strip().splitlines()[-1]
 
 
 def total(ray: Any, kind: str) -> int:
-    """How many CPUs or GPUs all living nodes have together."""
+    """CPUs or GPUs of all live nodes together."""
     return int(ray.cluster_resources().get(kind, 0))

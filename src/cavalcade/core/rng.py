@@ -1,13 +1,13 @@
-"""Randomness that is counted, not streamed: a draw is a hash of who asks, when, and what for.
+"""Counter-based random numbers: a draw is a hash of the environment, the episode, the step and the purpose.
 
 Every operand is an explicit uint64, since mixed integer types behave differently in compiled and in plain Python.
 """
 
 import numpy as np
 
-from cavalcade.jit import rule
+from cavalcade.core.jit import rule
 
-# Independent sources of games, and one more for the policies' own draws: actions and minibatches.
+# Independent streams of games, and one more for the policies' draws: actions and minibatches.
 STREAMS = ("train", "evaluate", "heldout")
 POLICY_STREAM = np.uint64(len(STREAMS))
 
@@ -19,7 +19,7 @@ _TO_UNIT = 2.0**-53
 
 
 def threshold(probability: float) -> np.uint64:
-    """The whole number below which a 53-bit draw lies with the given probability."""
+    """The integer that a 53-bit draw is below with the given probability."""
     return np.uint64(probability * 2**53)
 
 
@@ -33,7 +33,7 @@ def mix(x):
 
 @rule
 def environment_key(stream, seed, index):
-    """The key of one environment's randomness, from uint64 stream, seed and index."""
+    """The random key of one environment, from uint64 stream, seed and index."""
     return mix(mix(mix(stream + GOLDEN) ^ seed) + index * GOLDEN)
 
 
@@ -51,17 +51,17 @@ def word(key, purpose):
 
 @rule
 def below(bits, limit):
-    """Whether the draw lies below a `threshold`."""
+    """Whether a draw is below a `threshold`."""
     return bits >> _11 < limit
 
 
 @rule
 def index_below(bits, n):
-    """A whole number from 0 to n − 1."""
+    """A uniform integer from 0 to n − 1."""
     return np.int64((bits >> U32) * np.uint64(n) >> U32)
 
 
 @rule
 def unit(bits):
-    """A number in [0, 1)."""
+    """A uniform number in [0, 1)."""
     return np.float64(bits >> _11) * _TO_UNIT

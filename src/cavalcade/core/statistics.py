@@ -1,4 +1,4 @@
-"""Intervals of means, for everything that is reported."""
+"""Confidence intervals of reported means."""
 
 import math
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from scipy import stats
 
 
 def half_interval(values: Sequence[float] | NDArray) -> float:
-    """Half the width of the 95 % interval of a mean, by the t distribution; not a number for fewer than two values."""
+    """Half the width of the 95 % confidence interval of a mean (Student's t); NaN for fewer than two values."""
     n = len(values)
     if n < 2:
         return math.nan

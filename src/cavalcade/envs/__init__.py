@@ -6,7 +6,7 @@ CAGE2_ID = "cavalcade/Cage2-v0"
 
 
 def register() -> None:
-    """Makes the environments known to Gymnasium; importing cavalcade does it."""
+    """Registers the environments with Gymnasium; called when cavalcade is imported."""
     if CAGE2_ID not in gymnasium.registry:
         gymnasium.register(
             CAGE2_ID,

@@ -1,12 +1,12 @@
-"""A gridworld with checkpoints: a small domain in which the order is known to matter.
+"""A gridworld with four goals: a small domain in which the order is known to matter.
 
-The agent starts in the middle of a square grid with a checkpoint in each corner and moves up, down, left or right. Each
-step costs 0.05. There is a hidden order: a checkpoint visited in its turn pays 1 for the first, 2 for the second and so
-on; out of turn it pays nothing, and counts as visited all the same. The game is over when all are visited; it is
-truncated at the horizon. Subtasks are the checkpoints, open until visited, attempted by stepping on them; the agent
-sees all of it. Where an order is enforced, moves onto a checkpoint that is not its turn are forbidden.
+The agent starts in the middle of a square grid with a goal in each corner and moves up, down, left or right. Each step
+costs 0.05. There is a hidden order: a goal visited in its turn pays 1 for the first, 2 for the second and so on; out of
+turn it pays nothing and still counts as visited. The game terminates when all goals are visited; it is truncated at the
+horizon. Subtasks are the goals, open until visited, attempted by stepping on them; the state is fully observed. Where
+an order is enforced, moves onto a goal out of turn are masked.
 
-An observation is bits: column, row, visited checkpoints, the order that the agent shall follow.
+An observation is bits: column, row, visited goals, the order that the agent shall follow.
 """
 
 from collections.abc import Sequence
@@ -17,10 +17,10 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete
 from numpy.typing import ArrayLike, NDArray
 
-from cavalcade.envs.contract import Buffers, EnvSpec, Packed, SavedState, checked_actions
-from cavalcade.errors import ActionError, ConfigError, StateError, at_least, one_of
-from cavalcade.jit import kernel, rule
-from cavalcade.rng import STREAMS, environment_key, step_key
+from cavalcade.core.contract import Buffers, EnvSpec, Packed, SavedState, checked_actions
+from cavalcade.core.errors import ActionError, ConfigError, StateError, at_least, one_of
+from cavalcade.core.jit import kernel, rule
+from cavalcade.core.rng import STREAMS, environment_key, step_key
 from cavalcade.workflow import compliance
 from cavalcade.workflow.compliance import AT_OPEN, AT_SEEN, MEASURES, NOTHING, Settings
 from cavalcade.workflow.enforcement import allowed_subtasks
@@ -28,29 +28,29 @@ from cavalcade.workflow.orders import Subtasks
 from cavalcade.workflow.tracking import WorkflowEnvironment
 
 SIZE = 5
-CHECKPOINTS = Subtasks(("north_west", "south_east", "north_east", "south_west"))
+GRIDWORLD = Subtasks(("north_west", "south_east", "north_east", "south_west"))
 _SPOTS = np.array([(0, 0), (SIZE - 1, SIZE - 1), (SIZE - 1, 0), (0, SIZE - 1)])  # column, row
 _MOVES = np.array([(0, -1), (0, 1), (-1, 0), (1, 0)])
-_COUNT = len(CHECKPOINTS)
+_COUNT = len(GRIDWORLD)
 _ALL = (1 << _COUNT) - 1
 _VALUES = 2 * SIZE + _COUNT + _COUNT * _COUNT
 _STEP_COST = 0.05
 
 
 class Game(NamedTuple):
-    """The state, entry by environment."""
+    """The state, one entry per environment."""
 
     key: np.ndarray  # uint64
     episode: np.ndarray  # int32
     step: np.ndarray  # int32
     column: np.ndarray  # int8
     row: np.ndarray  # int8
-    visited: np.ndarray  # int8, checkpoints as bits
-    in_turn: np.ndarray  # int8: checkpoints visited in their turn
+    visited: np.ndarray  # int8: goals as bits
+    in_turn: np.ndarray  # int8: number of goals visited in turn
 
 
 class Shown(NamedTuple):
-    """Where a step writes."""
+    """Output arrays of a step."""
 
     words: np.ndarray  # (N, 2) int64
     values: np.ndarray  # (N, O) uint8
@@ -59,21 +59,21 @@ class Shown(NamedTuple):
     reward: np.ndarray  # (N,) float32
     terminated: np.ndarray  # (N,) bool
     truncated: np.ndarray  # (N,) bool
-    figures: np.ndarray  # (N, F) float64
+    episode_stats: np.ndarray  # (N, F) float64
     mask: np.ndarray  # (N, 4) bool
     mask_words: np.ndarray  # (N, 1) int64
 
 
 @rule
 def _moved(g, e, action):
-    """Column and row after a move; walls hold."""
+    """Column and row after a move, clipped to the grid."""
     column, row = g.column[e] + _MOVES[action, 0], g.row[e] + _MOVES[action, 1]
     return min(max(column, 0), SIZE - 1), min(max(row, 0), SIZE - 1)
 
 
 @rule
 def _reached(column, row, open_):
-    """The open checkpoint at a place."""
+    """The open goal at a place, or NOTHING."""
     for i in range(_COUNT):
         if open_ >> i & 1 and column == _SPOTS[i, 0] and row == _SPOTS[i, 1]:
             return i
@@ -82,7 +82,7 @@ def _reached(column, row, open_):
 
 @rule
 def _write_mask(g, t, e, out):
-    """Which moves the order allows."""
+    """Writes the moves that the order allows."""
     open_ = _ALL & ~np.int64(g.visited[e])
     allowed = allowed_subtasks(t, e, open_, open_)
     out.mask_words[e, 0] = 0
@@ -149,7 +149,7 @@ def _step_all(g, t, c, out, hidden, horizon, actions):
 
 @rule
 def _step(g, t, c, e, out, hidden, horizon, action):
-    """One move; hidden: the checkpoints in their turn."""
+    """One move; hidden: the goals in the order that pays."""
     g.step[e] += 1
     column, row = _moved(g, e, action)
     g.column[e], g.row[e] = column, row
@@ -166,7 +166,7 @@ def _step(g, t, c, e, out, hidden, horizon, action):
     aim = AT_SEEN | AT_OPEN
     out.reward[e] = reward + compliance.track(t, c, e, open_, open_, open_, attempt, aim, reward, over, late)
     if over or late:
-        compliance.write_figures(t, e, out.figures)
+        compliance.write_statistics(t, e, out.episode_stats)
         _write(g, t, e, out.final_words, out.final_values)
         g.episode[e] += 1
         _begin(g, t, e)
@@ -174,20 +174,20 @@ def _step(g, t, c, e, out, hidden, horizon, action):
     _write_mask(g, t, e, out)
 
 
-class Checkpoints(WorkflowEnvironment):
+class Gridworld(WorkflowEnvironment):
     """A batch of gridworlds.
 
     Args:
         num_envs: games in the batch.
         hidden: the order that pays, by name.
         horizon: steps after which a game is truncated.
-        seed: of the games, which matter only for shuffled orders; one, or one per equal share of the environments.
+        seed: of the games, which matters only for shuffled orders; one, or one per equal share of the environments.
         stream: train, evaluate or heldout.
-        measure: of compliance.
-        alpha, beta, gamma, horizon_ends: of alignment rewards.
+        measure: of compliance, which alignment rewards pay for.
+        alpha, beta, gamma, timeout_is_terminal: settings of alignment rewards, see `workflow.compliance`.
     """
 
-    subtasks = CHECKPOINTS
+    subtasks = GRIDWORLD
 
     def __init__(
         self,
@@ -201,13 +201,13 @@ class Checkpoints(WorkflowEnvironment):
         alpha: float = 0.1,
         beta: float = 0.2,
         gamma: float = 0.99,
-        horizon_ends: bool = True,
+        timeout_is_terminal: bool = True,
     ):
-        self._hidden = np.array(CHECKPOINTS.parse(hidden))
+        self._hidden = np.array(GRIDWORLD.parse(hidden))
         self.horizon = at_least("horizon", horizon, 1)
         self._stream = np.uint64(one_of("stream", stream, STREAMS))
         code = one_of("compliance", measure, MEASURES)
-        self.settings = Settings(code, alpha, beta, gamma, int(horizon_ends), until=0, show_order=1)
+        self.settings = Settings(code, alpha, beta, gamma, int(timeout_is_terminal), until=0, show_order=1)
         self._allocate(at_least("num_envs", num_envs, 1))
         seeds = np.atleast_1d(np.asarray(seed, np.uint64))
         if num_envs % seeds.size:
@@ -226,11 +226,11 @@ class Checkpoints(WorkflowEnvironment):
         words = [np.zeros((num_envs, 2), np.int64) for _ in range(2)]
         values = [np.zeros((num_envs, _VALUES), np.uint8) for _ in range(2)]
         flags = [np.zeros(num_envs, np.bool_) for _ in range(2)]
-        self.figures = np.zeros((num_envs, len(self.figure_names)))
+        self.episode_stats = np.zeros((num_envs, len(self.episode_stat_names)))
         reward, mask = np.zeros(num_envs, np.float32), np.ones((num_envs, len(_MOVES)), np.bool_)
         mask_words = np.zeros((num_envs, 1), np.int64)
         self._shown = Shown(
-            words[0], values[0], words[1], values[1], reward, flags[0], flags[1], self.figures, mask, mask_words
+            words[0], values[0], words[1], values[1], reward, flags[0], flags[1], self.episode_stats, mask, mask_words
         )
         self.buffers = Buffers(values[0], reward, flags[0], flags[1], values[1], mask)
         self.packed = Packed(words[0], words[1], mask_words)
@@ -245,7 +245,7 @@ class Checkpoints(WorkflowEnvironment):
         self._begun = True
 
     def reset(self, *, seed: int | Sequence[int] | None = None, indices: ArrayLike | None = None) -> Buffers:
-        """Begins the next episode everywhere or in the given environments."""
+        """Begins the next episode in all or the given environments; a seed is not accepted."""
         rows = self._everywhere if indices is None else np.asarray(indices)
         if seed is not None:
             raise ConfigError("reset was given a seed; the seed of this game is set when it is made")
@@ -256,7 +256,6 @@ class Checkpoints(WorkflowEnvironment):
         return self.buffers
 
     def send(self, actions: ArrayLike) -> None:
-        """Hands over one move per environment."""
         array = checked_actions(actions, self.spec.num_envs)
         if ((array < 0) | (array >= len(_MOVES))).any():
             raise ActionError(f"an action is out of range; it must be from 0 to {len(_MOVES) - 1}")
@@ -265,17 +264,14 @@ class Checkpoints(WorkflowEnvironment):
         self._actions[:] = array
 
     def recv(self) -> Buffers:
-        """Plays the moves sent."""
         _step_all(self._game, self.track, self.settings, self._shown, self._hidden, self.horizon, self._actions)
         return self.buffers
 
     def save_state(self, indices: ArrayLike | None = None) -> SavedState:
-        """A copy of the games and of what is counted about them."""
         rows = self._everywhere if indices is None else np.asarray(indices)
         return {name: getattr(self._game, name)[rows].copy() for name in Game._fields} | self._saved_track(rows)
 
     def load_state(self, saved: SavedState, indices: ArrayLike | None = None) -> None:
-        """Puts saved games into all environments or those given."""
         rows: NDArray[np.int64] = self._everywhere if indices is None else np.asarray(indices)
         self._check_track(saved, len(rows))
         for name in Game._fields:
@@ -288,7 +284,6 @@ class Checkpoints(WorkflowEnvironment):
         _show_all(self._game, self.track, self._shown, rows)
 
     def clone(self, indices: ArrayLike | None = None) -> Self:
-        """A batch that plays on from these games, apart from this one."""
         saved = self.save_state(indices)
         other = copy(self)
         other._allocate(len(saved["key"]))

@@ -1,7 +1,7 @@
 """A batch environment as a Stable-Baselines3 `VecEnv`.
 
-Stable-Baselines3 takes no Gymnasium vector environment and wants a list of dictionaries per step; what it needs in them
-is there: `terminal_observation`, `TimeLimit.truncated`, and the episode's return and length for its logs.
+Stable-Baselines3 does not accept Gymnasium vector environments and expects a list of info dictionaries per step. They
+have the keys it reads: `terminal_observation`, `TimeLimit.truncated`, and `episode` with return and length for logs.
 """
 
 import time
@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cavalcade.envs.contract import Environment
-from cavalcade.errors import ConfigError
+from cavalcade.core.contract import Environment
+from cavalcade.core.errors import ConfigError
 
 try:
     from stable_baselines3.common.vec_env import VecEnv
@@ -21,7 +21,7 @@ except ImportError:
 
 
 class Sb3VecEnv(VecEnv):
-    """Lets Stable-Baselines3 train on a batch environment; sb3-contrib's MaskablePPO finds the action masks."""
+    """A batch environment for Stable-Baselines3, with the action masks that sb3-contrib's MaskablePPO reads."""
 
     def __init__(self, env: Environment):
         self.batch = env
@@ -32,12 +32,12 @@ class Sb3VecEnv(VecEnv):
         super().__init__(env.spec.num_envs, env.spec.observation_space, env.spec.action_space)
 
     def seed(self, seed: int | None = None) -> Sequence[int | None]:
-        """Sets the seed of the games, used at the next reset; one seed gives every environment its own randomness."""
+        """Sets the seed of the games for the next reset; with one seed, every environment still plays its own games."""
         self._seeds = [seed] * self.num_envs
         return self._seeds
 
     def reset(self) -> NDArray:
-        """Begins new episodes everywhere."""
+        """Begins new episodes in all environments."""
         self._returns[:] = 0
         self._lengths[:] = 0
         observation = self.batch.reset(seed=self._seeds[0]).observation.copy()
@@ -45,11 +45,11 @@ class Sb3VecEnv(VecEnv):
         return observation
 
     def step_async(self, actions: NDArray) -> None:
-        """Hands over the actions."""
+        """Sends the actions."""
         self.batch.send(actions)
 
     def step_wait(self) -> tuple[NDArray, NDArray, NDArray, list[dict[str, Any]]]:
-        """The results, as Stable-Baselines3 wants them."""
+        """Waits for the results: observations, rewards, dones, infos."""
         buffers = self.batch.recv()
         ended = buffers.terminated | buffers.truncated
         self._returns += buffers.reward
@@ -70,7 +70,7 @@ class Sb3VecEnv(VecEnv):
         return buffers.observation.copy(), buffers.reward.copy(), ended, infos
 
     def action_masks(self) -> NDArray[np.bool_]:
-        """Which actions would do something, (N, A)."""
+        """The action masks, (N, A); True = the action has an effect."""
         return self.batch.buffers.action_mask.copy()
 
     def close(self) -> None:
@@ -78,7 +78,7 @@ class Sb3VecEnv(VecEnv):
         self.batch.close()
 
     def env_method(self, method_name: str, *args: Any, indices: Any = None, **kwargs: Any) -> list[Any]:
-        """Calls a method for each environment; there is one, `action_masks`."""
+        """Calls a method of each environment; the only one is `action_masks`."""
         self._only_masks(method_name)
         return list(self.action_masks()[list(self._get_indices(indices))])
 
@@ -86,17 +86,19 @@ class Sb3VecEnv(VecEnv):
         """An attribute of each environment: `action_masks`, `spec` or `render_mode`."""
         values = {"action_masks": self.action_masks, "render_mode": None, "spec": self.batch.spec}
         if attr_name not in values:
-            raise AttributeError(f"{attr_name!r} is no attribute of these environments; there are {', '.join(values)}")
+            raise AttributeError(
+                f"{attr_name!r} is not an attribute of the environments; there are {', '.join(values)}"
+            )
         return [values[attr_name] for _ in self._get_indices(indices)]
 
     def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
-        """Nothing can be set on single environments of a batch."""
+        """Raises `ConfigError`: the environments of a batch share their settings."""
         raise ConfigError(f"cannot set {attr_name!r}: the environments of a batch share their settings")
 
     def env_is_wrapped(self, wrapper_class: type, indices: Any = None) -> list[bool]:
-        """No environment has a wrapper of its own."""
+        """False for each environment: none is wrapped."""
         return [False for _ in self._get_indices(indices)]
 
     def _only_masks(self, method_name: str) -> None:
         if method_name != "action_masks":
-            raise AttributeError(f"{method_name!r} is no method of these environments; there is action_masks")
+            raise AttributeError(f"{method_name!r} is not a method of the environments; there is action_masks")

@@ -1,1 +1,1 @@
-"""Policies: networks with a leading population axis. They know nothing of environments or of learning."""
+"""Policy networks with a leading population axis. They know nothing of environments or of learning."""

@@ -1,4 +1,4 @@
-"""What turns tokens into a vector, (h, b, K, 3) → (h, b, H): sums of embeddings, convolutions, or attention."""
+"""Token encoders, (h, b, K, 3) → (h, b, H): sums of embeddings, convolutions, or attention."""
 
 import math
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from cavalcade.policy.tokens import END, NOWHERE, PlainRows, TokenBag, TokenLayo
 
 
 class BagEncoder(nn.Module):
-    """A sum of embeddings and a layer: the fastest by far on a CPU."""
+    """A sum of embeddings and a linear layer, each with ReLU; by far the fastest encoder on a CPU."""
 
     def __init__(self, layout: TokenLayout, width: int):
         super().__init__()
@@ -19,12 +19,11 @@ class BagEncoder(nn.Module):
         self.layer = nn.Linear(width, width)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Two layers in all."""
         return F.relu(self.layer(F.relu(self.bag(tokens))))
 
 
 class ConvEncoder(nn.Module):
-    """Tokens painted into a picture of the window, two convolutions; what has no place comes by a layer of its own."""
+    """Two convolutions over an image of the window; tokens without a place go through a separate linear layer."""
 
     def __init__(self, layout: TokenLayout, width: int):
         super().__init__()
@@ -41,7 +40,6 @@ class ConvEncoder(nn.Module):
         return F.relu(self.second(F.relu(self.first(picture)))).flatten(1)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Paints and convolves."""
         v, cells = self.layout, self.layout.height * self.layout.width
         flat = tokens.flatten(0, 1).long()
         place, feature, value = flat.unbind(-1)
@@ -53,9 +51,9 @@ class ConvEncoder(nn.Module):
         seen = fits & (place != NOWHERE) & (row < v.height) & (column < v.width)
         weight: Tensor = self.weight  # pyright: ignore[reportAssignmentType]
         strength = torch.where(is_tag, 1.0, weight[feature * 256 + value])
-        size = v.channels * (cells + 1)  # cells and one placeless spot for each channel, and a bin at the end
+        size = v.channels * (cells + 1)  # per channel: cells, and one slot for no place
         spot = channel * (cells + 1) + torch.where(seen, row * v.width + column, cells)
-        spot = torch.where(seen | (fits & (place == NOWHERE)), spot, size)
+        spot = torch.where(seen | (fits & (place == NOWHERE)), spot, size)  # invalid tokens go to a last bin
         painted = torch.zeros(len(flat), size + 1, dtype=strength.dtype, device=tokens.device)
         painted = painted.scatter_add(1, spot, strength)[:, :-1].view(-1, v.channels, cells + 1)
         picture = painted[..., :-1].reshape(-1, v.channels, v.height, v.width)
@@ -64,7 +62,7 @@ class ConvEncoder(nn.Module):
 
 
 class PerceiverEncoder(nn.Module):
-    """A few learnt queries look at all tokens (Jaegle et al. 2021); places are Fourier features of row and column."""
+    """Learnt queries attend to all tokens (Jaegle et al. 2021); places are Fourier features of row and column."""
 
     frequencies, queries, heads = 4, 8, 4
 
@@ -80,7 +78,7 @@ class PerceiverEncoder(nn.Module):
         self.leave = nn.Linear(self.queries * width, width)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Cross-attention, then one layer among the queries."""
+        """Cross-attention from queries to tokens, then one transformer layer over the queries."""
         flat = tokens.flatten(0, 1)
         rows, weight = self.rows(flat)
         x = self.enter(torch.cat([self.embedding(rows), weight.unsqueeze(-1), self._places(flat[..., 0])], -1))
@@ -88,13 +86,13 @@ class PerceiverEncoder(nn.Module):
         keys, values = self.keys(F.relu(x)).view(n, k, 2, self.heads, -1).permute(2, 0, 3, 1, 4)
         asked = self.query.view(1, self.queries, self.heads, -1).transpose(1, 2).expand(n, -1, -1, -1).to(keys.dtype)
         there = (flat[..., 0] != END).view(n, 1, 1, k)
-        there = there | ~there.any(-1, keepdim=True)  # an empty list is looked at as a whole
+        there = there | ~there.any(-1, keepdim=True)  # an empty list attends to its padding
         found = F.scaled_dot_product_attention(asked, keys, values, there)
         found = self.mix(found.transpose(1, 2).reshape(n, self.queries, -1))
         return F.relu(self.leave(found.flatten(1))).view(*tokens.shape[:2], -1)
 
     def _places(self, place: Tensor) -> Tensor:
-        """Fourier features of rows and columns, and whether there is a place at all."""
+        """Fourier features of rows and columns, and 1 if the token has a place, else 0."""
         here = (place < NOWHERE).float().unsqueeze(-1)
         spots = torch.stack([place >> 4, place & 15], -1).float() / 15
         turns = spots.unsqueeze(-1) * math.pi * 2 ** torch.arange(self.frequencies, device=place.device)

@@ -1,8 +1,8 @@
 """A population of multilayer perceptrons: P actors and P critics, weights in one tensor.
 
-Weights are a tensor (P, D): row p holds the whole of policy p, so that optimisers and norms work on rows and a copy of
-a policy is a copy of a row. `MlpSpec.parameters` gives them by name as views. Hidden layers are tanh; actor and critic
-share nothing. Each policy can have constant inputs of its own (`context`), which follow the observation.
+Weights are a tensor (P, D): row p holds all of policy p, so that optimisers and norms work on rows and copying a policy
+copies a row. `MlpSpec.parameters` gives views by name. Hidden layers are tanh; actor and critic share no weights. Each
+policy can have its own constant inputs (`context`), which are appended to the observation.
 
 Shapes: P policies, B samples per policy, O observation values, A actions.
 """
@@ -15,16 +15,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cavalcade.errors import ConfigError, StateError
+from cavalcade.core.errors import ConfigError, StateError
 
-# The action layer is stored with this multiple of columns, the unit of vector instructions; the rest stay zero.
+# Columns of the action layer are padded to a multiple of this, the unit of vector instructions; padding stays zero.
 _COLUMNS = 16
 NETS = ("actor", "critic")
 _GAINS = {"hidden": 2**0.5, "actor": 0.01, "critic": 1.0}
 
 
 class Layer(NamedTuple):
-    """Where a layer lies in a row of weights."""
+    """The position of a layer in a row of weights."""
 
     name: str  # e.g. actor.0
     fan_in: int
@@ -36,13 +36,13 @@ class Layer(NamedTuple):
 
 @dataclass(frozen=True)
 class MlpSpec:
-    """The shape of the networks."""
+    """Sizes of the networks and the layout of their weights."""
 
     inputs: int  # O
     actions: int  # A
     hidden: tuple[int, ...] = (64, 64)
     context: int = 0  # constant inputs per policy
-    deviations: int = 0  # logarithms of deviations behind the layers, for actions that are points
+    deviations: int = 0  # log standard deviations stored after the layers, for continuous actions
 
     def __post_init__(self):
         if not self.hidden or min(self.hidden) < 1:
@@ -50,11 +50,9 @@ class MlpSpec:
 
     @property
     def padded_actions(self) -> int:
-        """Columns stored for the action layer."""
         return -(-self.actions // _COLUMNS) * _COLUMNS
 
     def layers(self, net: str) -> list[Layer]:
-        """The layers of the actor or the critic, in order."""
         return [layer for layer in self._all_layers() if layer.name.startswith(net)]
 
     @property
@@ -91,7 +89,7 @@ class MlpSpec:
         return named
 
     def weights_from(self, named: Mapping[str, Tensor], policies: int, dtype: torch.dtype) -> Tensor:
-        """Weights (P, D) from parameters by name; says what does not fit."""
+        """Weights (P, D) from parameters by name; raises `StateError` for a missing one or a wrong shape."""
         weights = torch.zeros(policies, self.size, dtype=dtype)
         for name, mine in self.parameters(weights).items():
             if name not in named:
@@ -103,7 +101,7 @@ class MlpSpec:
         return weights
 
     def initial_weights(self, seeds: list[int], dtype: torch.dtype = torch.float32) -> Tensor:
-        """Orthogonal weights and zero biases, (P, D); each policy from its own seed alone."""
+        """Orthogonal weights and zero biases, (P, D); each policy depends on its own seed only."""
         weights = torch.zeros(len(seeds), self.size, dtype=dtype)
         named = self.parameters(weights)
         first = {seed: seeds.index(seed) for seed in set(seeds)}
@@ -119,6 +117,20 @@ class MlpSpec:
                     named[f"{layer.name}.weight"][p] = _orthogonal(layer.fan_in, layer.fan_out, gain, rng)
         return weights
 
+    @property
+    def forward_operations(self) -> int:
+        """Floating-point operations of matrix products in a forward pass of actor and critic over one sample."""
+        return sum(2 * layer.fan_in * layer.fan_out for layer in self._all_layers())
+
+    @property
+    def gradient_operations(self) -> int:
+        """Floating-point operations of a forward and a backward pass; inputs need no gradient."""
+        inner = sum(2 * layer.fan_in * layer.fan_out for net in NETS for layer in self.layers(net)[1:])
+        return 2 * self.forward_operations + inner
+
+    def forward(self, weights: Tensor, observation: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        return forward(self, weights, observation, context)
+
 
 def _orthogonal(rows: int, columns: int, gain: float, rng: np.random.Generator) -> Tensor:
     """A matrix with orthogonal rows or columns, whichever are fewer (Saxe et al. 2014)."""
@@ -133,7 +145,7 @@ def forward(
 ) -> tuple[Tensor, Tensor]:
     """Logits (P, B, A) and values (P, B) for observations (P, B, O) and contexts (P, C).
 
-    Where there are deviations, their logarithms follow the logits: (P, B, A + D).
+    With continuous actions, D log standard deviations follow the means: (P, B, A + D).
     """
     named = spec.parameters(weights)
     x = observation.to(weights.dtype)

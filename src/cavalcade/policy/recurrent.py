@@ -1,7 +1,7 @@
-"""A policy with memory: an encoder of tokens, an LSTM or GRU or nothing, an actor and a critic.
+"""A recurrent policy: a token encoder, an optional LSTM or GRU core, an actor and a critic.
 
 Time comes first: (h, b, …) are h steps of b agents. A state is a tuple of tensors (L, b, H), empty without a core. It
-is forgotten where an episode begins; in between, torch's own recurrent kernels run over whole stretches of time.
+is reset to zero where an episode begins; between resets, torch's recurrent kernels run over whole sequences.
 """
 
 from collections.abc import Sequence
@@ -18,18 +18,19 @@ from cavalcade.policy.tokens import TokenLayout
 State = tuple[Tensor, ...]
 Core = Literal["none", "lstm", "gru"]
 _CORES = {"lstm": nn.LSTM, "gru": nn.GRU}
+_LOOKED_UP = ("table", "embedding", "query")  # parameters that are matrices but not used in a matrix product
 
 
 class Output(NamedTuple):
-    """What a policy says."""
+    """Outputs of a forward pass."""
 
     logits: Tensor  # (h, b, A)
     values: Tensor  # (h, b)
-    features: Tensor  # (h, b, H): what actor and critic saw
+    features: Tensor  # (h, b, H): inputs of actor and critic
 
 
 class TokenPolicy(nn.Module):
-    """Acts on tokens, with memory or without."""
+    """Actor and critic on tokens, with a recurrent core or without."""
 
     def __init__(
         self, layout: TokenLayout, actions: int, *, encoder: str = "bag", core: Core = "lstm", width: int = 128
@@ -48,13 +49,23 @@ class TokenPolicy(nn.Module):
             elif name.endswith("bias") or "bias_" in name:
                 nn.init.zeros_(parameter)
 
+    @property
+    def forward_operations(self) -> int:
+        """Floating-point operations of matrix products in a forward pass over one observation, for the encoder `bag`.
+
+        Sums of embeddings are not counted. For other encoders this is a lower bound: convolutions are not counted, and
+        layers applied to each token count once.
+        """
+        weights = ((name, p) for name, p in self.named_parameters() if p.dim() == 2)
+        return sum(2 * p.numel() for name, p in weights if not any(word in name for word in _LOOKED_UP))
+
     def initial_state(self, agents: int) -> State:
-        """The state at the beginning of an episode."""
+        """The zero state at the beginning of an episode."""
         device = self.actor.weight.device
         return tuple(torch.zeros(1, agents, self.width, device=device) for _ in range(self._states))
 
     def forward(self, tokens: Tensor, state: State, begins: NDArray[np.bool_]) -> tuple[Output, State]:
-        """Outputs for tokens (h, b, K, 3) from a state on; begins: (h, b), where an episode begins, on the host."""
+        """Outputs for tokens (h, b, K, 3) from a state; begins: (h, b), True where an episode begins, on the host."""
         x = self.encoder(tokens)
         if self.core is not None:
             x, state = self._remember(x, state, begins)
@@ -62,7 +73,7 @@ class TokenPolicy(nn.Module):
         return Output(self.actor(x), self.critic(x).squeeze(-1), x), state
 
     def _remember(self, x: Tensor, state: State, begins: NDArray[np.bool_]) -> tuple[Tensor, State]:
-        """The core over stretches between beginnings: cut where any episode begins."""
+        """Runs the core over the sequences between resets, cut where any episode begins."""
         assert self.core is not None
         cuts = [int(t) for t in np.flatnonzero(begins.any(1))]
         parts = []
@@ -71,7 +82,7 @@ class TokenPolicy(nn.Module):
                 keep = torch.from_numpy(~begins[start]).to(x.device, non_blocking=True).unsqueeze(-1)
                 state = tuple(s * keep for s in state)
             with torch.autocast(x.device.type, enabled=x.device.type == "cpu" and torch.is_autocast_enabled("cpu")):
-                # on a GPU in full: cuDNN's cores under autocast are in half precision, whatever was asked for
+                # full precision on a GPU: under autocast, cuDNN's cores are in half precision, whatever is requested
                 given = x[start:stop].float() if x.is_cuda else x[start:stop]
                 seen, after = self.core(given, state if self._states == 2 else state[0])
             state = after if self._states == 2 else (after,)
@@ -80,6 +91,6 @@ class TokenPolicy(nn.Module):
 
 
 def stretches(cuts: Sequence[int], length: int) -> list[tuple[int, int]]:
-    """Pieces of 0 … length − 1 that begin at cuts."""
+    """Splits 0 … length − 1 at cuts into (start, stop)."""
     starts = [0, *(t for t in cuts if t)]
     return list(zip(starts, [*starts[1:], length], strict=True))

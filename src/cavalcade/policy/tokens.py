@@ -1,11 +1,11 @@
-"""Observations as lists of tokens: what a token means to a network, and the sums of embeddings that begin one.
+"""Observations as lists of tokens, and the sum of embeddings that is a network's first layer.
 
-A token is three bytes: a place, a feature, a value. Place is row << 4 | column within the window around the agent, 254
-for what has no place; 255 ends the list. A (place, feature) has a row of an embedding table of its own, or several
-where its value is a category: kinds of objects everywhere, small numbers in the agent's own cell and without a place.
-Other values weigh their row.
+A token is three bytes: place, feature, value. Place is row << 4 | column within the window around the agent, or 254 for
+features without a place; 255 ends the list. Each (place, feature) has its own row of an embedding table, or several
+rows where the value is categorical: kinds of objects everywhere, small numbers in the agent's own cell and without a
+place. Other values scale their row.
 
-Tables are plain arrays indexed by bytes, so that a kernel can turn tokens into rows without a branch on their meaning.
+Tables are arrays indexed by bytes, so that a kernel maps tokens to rows without branching on their meaning.
 """
 
 from dataclasses import dataclass
@@ -18,25 +18,25 @@ import torch.nn.functional as F  # noqa: N812 — its usual name
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cavalcade.errors import ConfigError
-from cavalcade.jit import kernel, routine
+from cavalcade.core.errors import ConfigError
+from cavalcade.core.jit import kernel, routine
 
 NOWHERE, END = 254, 255
 _LEVELS = 16  # categories of a small number
-_LINEAR = ("episode_completion_pct", "agent_id")  # values that are no small numbers
+_LINEAR = ("episode_completion_pct", "agent_id")  # values that are not small numbers
 _TAG = "tag"
 
 
 @dataclass(frozen=True)
 class TokenLayout:
-    """What tokens of a task mean."""
+    """The vocabulary of a task's tokens."""
 
     height: int  # of the window
     width: int
     features: tuple[str, ...]  # names, by id
-    scales: tuple[float, ...]  # what values are divided by
+    scales: tuple[float, ...]  # divisors of values
     tags: int  # kinds of objects
-    tokens: int  # K, kept of an observation
+    tokens: int  # K, tokens per observation
 
     def __post_init__(self):
         if not self.tokens >= 1:
@@ -48,7 +48,6 @@ class TokenLayout:
 
     @cached_property
     def tables(self) -> "Tables":
-        """Rows and weights by bytes."""
         base = np.full((256, 256), -1, np.int32)
         levels = np.ones((256, 256), np.int32)
         places = [row << 4 | column for row in range(self.height) for column in range(self.width)]
@@ -68,23 +67,23 @@ class TokenLayout:
 
     @property
     def channels(self) -> int:
-        """Channels of a picture of the window: one per feature and one per kind of object."""
+        """Channels of an image of the window: one per feature and one per kind of object."""
         return len(self.features) + self.tags
 
 
 @dataclass(frozen=True)
 class Tables:
-    """The meaning of bytes."""
+    """Embedding rows and weights by byte values."""
 
-    base: NDArray[np.int32]  # (place, feature): first row, −1 for what means nothing
-    levels: NDArray[np.int32]  # (place, feature): rows, one for each value; 1 if the value weighs the row
+    base: NDArray[np.int32]  # (place, feature): first row, −1 if the pair has no meaning
+    levels: NDArray[np.int32]  # (place, feature): number of rows, one for each value; 1 if the value scales the row
     weight: NDArray[np.float32]  # (feature, value)
     rows: int  # R
 
 
 @kernel
 def bag_rows(tokens, base, levels, weight, rows, weights, offsets):
-    """Rows and weights of all tokens of (h, b, K, 3), one list after another in that order; returns how many."""
+    """Writes rows and weights of all tokens of (h, b, K, 3), list after list in that order; returns their number."""
     count = 0
     b = tokens.shape[1]
     for t in range(tokens.shape[0]):
@@ -105,12 +104,12 @@ def bag_rows(tokens, base, levels, weight, rows, weights, offsets):
     return count
 
 
-_COLUMNS = 16  # a cache line: what a thread takes of every row
+_COLUMNS = 16  # per thread of every row: a cache line
 
 
 @kernel(parallel=True, numerics=True)
 def bag_gradient(rows, weights, offsets, upstream, gradient):
-    """Adds the gradient of the sums, (B, H), to that of the table, (R, H); threads share columns, never a cell."""
+    """Adds the gradient of the sums, (B, H), to that of the table, (R, H); each thread has its own columns."""
     parts = -(-upstream.shape[1] // _COLUMNS)
     for part in numba.prange(parts):
         _bag_columns(rows, weights, offsets, upstream, gradient, part * _COLUMNS)
@@ -133,7 +132,7 @@ def _sums(table: Tensor, rows: Tensor, weights: Tensor, offsets: Tensor) -> Tens
 
 
 class _Bag(torch.autograd.Function):
-    """Weighted sums of table rows on the CPU; torch's own gradient sorts all rows first, this takes a sixth."""
+    """Weighted sums of table rows on the CPU; torch's own backward sorts all rows first and takes six times as long."""
 
     @staticmethod
     def forward(ctx, table: Tensor, rows: Tensor, weights: Tensor, offsets: Tensor) -> Tensor:  # pyright: ignore
@@ -160,7 +159,7 @@ class TokenBag(torch.nn.Module):
         self._plain = PlainRows(layout)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Compiled on the CPU, plain elsewhere."""
+        """A compiled kernel on the CPU, plain torch on a GPU."""
         if tokens.is_cuda:
             rows, weights = self._plain(tokens)
             padded = torch.cat([self.table, torch.zeros_like(self.table[:1])])
@@ -183,7 +182,7 @@ class TokenBag(torch.nn.Module):
 
 
 class PlainRows(torch.nn.Module):
-    """Rows and weights of tokens in plain torch, (…, K, 3) → (…, K) each; what means nothing has row R, weight 0."""
+    """Rows and weights of tokens in plain torch, (…, K, 3) → (…, K) each; invalid tokens have row R, weight 0."""
 
     base: Tensor
     levels: Tensor
@@ -197,7 +196,6 @@ class PlainRows(torch.nn.Module):
             self.register_buffer(name, torch.from_numpy(getattr(t, name)).flatten(), persistent=False)
 
     def forward(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
-        """By looking bytes up."""
         place, feature, value = tokens.int().unbind(-1)
         at = place * 256 + feature
         first, n = self.base[at], self.levels[at]

@@ -1,4 +1,4 @@
-"""Advantages: generalised advantage estimation with the right thing after the last step of an episode."""
+"""Generalised advantage estimation and V-trace, with correct bootstrapping at the end of an episode."""
 
 import torch
 from torch import Tensor
@@ -12,7 +12,7 @@ def gae(
         δ_t = r_t + γ v' − v_t,   A_t = δ_t + γλ A_{t+1},   R_t = A_t + v_t
 
     v' is the value of the next observation. Where the episode ended, A_{t+1} is 0 and v' is `bootstrap`: the value of
-    the last observation if time ran out, 0 if the game was over. gamma and decay = γλ: (P,).
+    the final observation if it was truncated, 0 if it terminated. gamma and decay = γλ: (P,).
     """
     advantage = torch.empty_like(value)
     after, following = torch.zeros_like(last_value), last_value
@@ -38,11 +38,11 @@ def vtrace(
 ) -> tuple[Tensor, Tensor]:
     """Advantages and value targets of experience from an older policy (Espeholt et al. 2018).
 
-    As `gae` with importance weights ρ = min(1, ratio) on each δ and on what follows:
+    As `gae`, with importance weights ρ = min(1, ratio):
 
         δ_t = r_t + γ v' − v_t,   A_t = δ_t + γλ D_{t+1},   D_t = ρ_t A_t,   R_t = v_t + D_t
 
-    ratio: π / μ, (P, T, N). The policy loss weighs A_t by ρ_t. With ratio 1 everywhere this is `gae`.
+    ratio: π / μ, (P, T, N). The policy loss weights A_t by ρ_t. With ratio 1 everywhere this is `gae`.
     """
     rho = ratio.clamp(max=1.0)
     advantage, target = torch.empty_like(value), torch.empty_like(value)
@@ -59,7 +59,7 @@ def vtrace(
 
 
 def normalise(advantage: Tensor) -> Tensor:
-    """Each policy's advantages to mean 0 and deviation 1, (P, …)."""
+    """Normalises advantages to zero mean, unit standard deviation per policy, (P, …)."""
     flat = advantage.flatten(1)
     spread = (flat.std(dim=1, keepdim=True) if flat.shape[1] > 1 else torch.zeros_like(flat)) + 1e-8
     return ((flat - flat.mean(dim=1, keepdim=True)) / spread).view_as(advantage)

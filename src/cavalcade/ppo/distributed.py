@@ -1,8 +1,8 @@
-"""Processes that learn together: each has a share of the environments, all make the same updates.
+"""Data-parallel ranks: each has a share of the environments, all make the same updates.
 
-A training over several ranks is the training of one process with all the environments, up to the order of summation:
-the random order of samples is that of all environments, every rank takes its own part of each minibatch, and sums go
-around. `torchrun` starts the ranks; gloo carries the sums between CPUs.
+Training on several ranks equals training in one process with all the environments, up to the order of summation: the
+random order of samples is over all environments, each rank computes its own part of each minibatch, and gradients and
+metrics are all-reduced. `torchrun` starts the ranks; gloo connects CPUs.
 """
 
 import os
@@ -17,16 +17,16 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cavalcade.errors import ConfigError, WorkerError
-from cavalcade.ppo.fused.gae import normalise
+from cavalcade.core.errors import ConfigError, WorkerError
+from cavalcade.ppo.gae import normalise
 from cavalcade.ppo.shuffle import shuffle
 
-_PATIENCE = timedelta(seconds=300)  # with a rank that does not answer
+_PATIENCE = timedelta(seconds=300)  # timeout of a rank that does not answer
 
 
 @dataclass(frozen=True)
 class Ranks:
-    """The ranks of a training; as it stands, one that is alone, for which every sum is its own."""
+    """The ranks of a training; this base class is a single rank, whose all-reduces do nothing."""
 
     rank: int = 0
     size: int = 1
@@ -35,36 +35,36 @@ class Ranks:
 
     @property
     def first(self) -> bool:
-        """Whether this one writes and speaks."""
+        """Whether this is rank 0, which writes files and prints."""
         return self.rank == 0
 
     def sum_(self, *arrays: NDArray) -> None:
-        """Sums over all ranks, in place, as one message in the first one's type."""
+        """All-reduces arrays, in place, as one message in the dtype of the first."""
 
     def sum_tensors_(self, tensors: Sequence[Tensor]) -> None:
-        """The same for tensors of one type on one device, a GPU for instance."""
+        """All-reduces tensors of one dtype on one device, e.g. a GPU, in place."""
 
     def barrier(self) -> None:
-        """Waits for all."""
+        """Waits for all ranks."""
 
     def close(self) -> None:
-        """Leaves the others."""
+        """Leaves the process group."""
 
     def share(self, count: int, what: str) -> slice:
-        """This rank's part of so many environments."""
+        """This rank's part of `count` environments."""
         if count % self.size:
             raise ConfigError(f"{what} is {count}; it must be a multiple of the {self.size} ranks")
         each = count // self.size
         return slice(self.rank * each, (self.rank + 1) * each)
 
     def any(self, flag: bool) -> bool:
-        """Whether it is so on any rank."""
+        """Whether the flag is set on any rank."""
         found = np.array([float(flag)])
         self.sum_(found)
         return bool(found[0] > 0)
 
     def moments(self, n: NDArray, mean: NDArray, square: NDArray) -> tuple[NDArray, NDArray, NDArray]:
-        """Counts (P,), means and summed squared deviations (P, …) of the samples of all ranks together."""
+        """Counts (P,), means and sums of squared deviations (P, …) over the samples of all ranks."""
         if self.size == 1:
             return n, mean, square
         weight = n.reshape(-1, *[1] * (mean.ndim - 1))
@@ -76,7 +76,7 @@ class Ranks:
         return count, whole, square
 
     def normalise(self, advantage: NDArray) -> None:
-        """Each policy's advantages over all ranks to mean 0 and deviation 1; (P, B), in place."""
+        """Normalises advantages to zero mean, unit standard deviation per policy, over all ranks; (P, B), in place."""
         if self.size == 1:
             normalise(advantage)
             return
@@ -90,9 +90,9 @@ class Ranks:
     def minibatches(
         self, keys: NDArray, updates: NDArray, epoch: int, steps: int, envs: int, count: int
     ) -> tuple[NDArray, NDArray]:
-        """The random order of this rank's samples (P, B), and where each minibatch begins and ends in it, (count + 1,).
+        """The random order of this rank's samples (P, B), and the bounds of the minibatches in it, (count + 1,).
 
-        With several ranks there is one policy: how many samples of a minibatch are here is up to chance.
+        With several ranks there is one policy; the number of samples of a minibatch on this rank is random.
         """
         everyone = envs * self.size
         order = np.zeros((len(keys), steps * everyone), np.int64)
@@ -110,10 +110,10 @@ ALONE = Ranks()
 
 
 class TorchRanks(Ranks):
-    """Ranks that torchrun has started."""
+    """Ranks started by torchrun."""
 
     def sum_(self, *arrays: NDArray) -> None:
-        """Sums over all ranks, in place, as one message in the first one's type: a message costs a millisecond."""
+        """All-reduces arrays, in place, as one message in the dtype of the first: a message costs a millisecond."""
         flat = torch.from_numpy(np.concatenate([array.reshape(-1) for array in arrays], dtype=arrays[0].dtype))
         _patiently(lambda: dist.all_reduce(flat))
         parts = np.split(flat.numpy(), np.cumsum([array.size for array in arrays])[:-1])
@@ -121,7 +121,7 @@ class TorchRanks(Ranks):
             array[...] = part.reshape(array.shape)
 
     def sum_tensors_(self, tensors: Sequence[Tensor]) -> None:
-        """The same for tensors of one type on one device: between GPUs by NCCL if each rank has its own."""
+        """All-reduces tensors of one dtype on one device, in place: by NCCL if each rank has its own GPU."""
         flat = torch.cat([tensor.detach().reshape(-1) for tensor in tensors])
         there = flat if flat.device.type == "cpu" or _own_gpu(self) else flat.cpu()
         _patiently(lambda: dist.all_reduce(there))
@@ -129,7 +129,7 @@ class TorchRanks(Ranks):
             tensor.detach().copy_(part.view_as(tensor))
 
     def gather(self, *arrays: NDArray) -> list[list[NDArray]]:
-        """For each array those of every rank, of the same shape everywhere; as one message."""
+        """Gathers arrays of equal shapes from all ranks, as one message; returns a list by rank for each array."""
         pieces = [np.ascontiguousarray(array).reshape(-1).view(np.uint8) for array in arrays]
         mine = torch.from_numpy(np.concatenate(pieces))
         found = [torch.empty_like(mine) for _ in range(self.size)]
@@ -141,14 +141,14 @@ class TorchRanks(Ranks):
         ]
 
     def gather_rows(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Rows of all ranks, however many each has."""
+        """Concatenates rows (n, F) of all ranks; n may differ."""
         counts = [int(n[0]) for n in self.gather(np.array([len(rows)]))[0]]
         padded = np.zeros((max(counts), rows.shape[1]))
         padded[: len(rows)] = rows
         return np.concatenate([part[:n] for part, n in zip(self.gather(padded)[0], counts, strict=True)])
 
     def broadcast(self, data: bytes) -> bytes:
-        """The first rank's bytes, everywhere."""
+        """Sends the bytes of rank 0 to all ranks."""
         size = torch.tensor([len(data)])
         _patiently(lambda: dist.broadcast(size, 0))
         content = torch.zeros(int(size), dtype=torch.uint8)
@@ -158,16 +158,14 @@ class TorchRanks(Ranks):
         return content.numpy().tobytes()
 
     def barrier(self) -> None:
-        """Waits for all."""
         self.any(False)
 
     def close(self) -> None:
-        """Leaves the others."""
         dist.destroy_process_group()
 
 
 def ranks_from(environment: Mapping[str, str] = os.environ) -> Ranks:
-    """The ranks that torchrun has started, or one alone."""
+    """The ranks started by torchrun, or a single one."""
     if int(environment.get("WORLD_SIZE", "1")) < 2 or "LOCAL_RANK" not in environment:
         return ALONE
     if environment["LOCAL_WORLD_SIZE"] == environment["WORLD_SIZE"]:  # all on this machine
@@ -182,13 +180,13 @@ def ranks_from(environment: Mapping[str, str] = os.environ) -> Ranks:
 
 
 def _own_gpu(ranks: Ranks) -> bool:
-    """Whether there is a GPU for each rank of this machine."""
+    """Whether this machine has a GPU for each of its ranks."""
     return torch.cuda.is_available() and torch.cuda.device_count() >= ranks.local_size
 
 
 def _patiently(work: Callable[[], Any]) -> None:
     try:
         work()
-    except (RuntimeError, ValueError) as error:  # torch has no narrower one for a connection that broke
+    except (RuntimeError, ValueError) as error:  # torch has no narrower type for a broken connection
         reason = str(error).strip().splitlines()[0]
         raise WorkerError(f"another rank is gone, or has not answered for {_PATIENCE.seconds} s: {reason}") from None

@@ -1,12 +1,10 @@
-"""What a learner is: it acts in an environment, remembers a rollout, and learns from it.
+"""The base classes of engines: an engine acts in an environment, stores a rollout and learns from it.
 
-Two of them share state and results: `TorchLearner`, plain torch with everything, the reference; and
-`fused.FusedLearner`, compiled kernels for the CPU.
+Engines differ in how they compute, never in what: `optimise` in `algorithm` is the update of all of them.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numba
@@ -16,24 +14,155 @@ from gymnasium.spaces import Box
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cavalcade.config import PPOConfig
-from cavalcade.envs.contract import Environment
-from cavalcade.errors import ConfigError
+from cavalcade.config.ppo import CommonPPOConfig, PPOConfig
+from cavalcade.core.contract import Environment
+from cavalcade.core.errors import ConfigError
+from cavalcade.core.timer import Timer
 from cavalcade.policy.heads import Head, head_for
 from cavalcade.policy.mlp import MlpSpec
-from cavalcade.ppo.collect import collect
+from cavalcade.policy.module import MakeModule, ModuleSpec, path_of
+from cavalcade.ppo.algorithm import learning_rates, named, optimise
+from cavalcade.ppo.distributed import ALONE, Ranks
 from cavalcade.ppo.keys import environment_keys, policy_keys
-from cavalcade.ppo.population import Hyper, LearnerState
-from cavalcade.ppo.ranks import ALONE, Ranks
-from cavalcade.ppo.rollout import Ended, EpisodeLog, Rollout
-from cavalcade.ppo.threads import few_threads
-from cavalcade.ppo.timer import Timer
+from cavalcade.ppo.rollout import Episodes
+from cavalcade.ppo.snapshot import Counters, Snapshot
+from cavalcade.ppo.state import EngineState, HyperParams, SavedTensors, load_into
 
 
-class Learner(ABC):
+class Engine(ABC):
     """Policies that learn in a batch of environments: the first N belong to policy 0, and so on."""
 
     name: str
+    leaves_early = True
+    config: CommonPPOConfig
+    state: SavedTensors
+
+    def __init__(self, env: Environment, hyper: HyperParams, policies: int, ranks: Ranks = ALONE):
+        self.env, self.hyper, self.policies, self.ranks = env, hyper, policies, ranks
+        self.timer = Timer()
+        self.notes: list[str] = []  # e.g. fallbacks; the recorder logs and clears them
+
+    @property
+    def num_envs(self) -> int:
+        """Number of environments of all policies and ranks."""
+        return self.env.spec.num_envs * self.ranks.size
+
+    @property
+    def episode_kind_names(self) -> tuple[str, ...]:
+        return self.env.episode_kind_names
+
+    @property
+    def episode_stat_names(self) -> tuple[str, ...]:
+        """Names of episode statistics besides return and length."""
+        return self.env.episode_stat_names
+
+    @property
+    def counters(self) -> Counters:
+        """Steps and updates so far."""
+        return Counters(self.state.clock, self.state.updates)
+
+    @abstractmethod
+    def collect(self) -> Episodes:
+        """Plays T steps into the rollout; returns the episodes that ended."""
+
+    def update(self, progress: float | NDArray) -> dict[str, NDArray]:
+        """Learns from the rollout; returns metrics (P,) by name.
+
+        progress: completed share of the run, one for all policies or (P,).
+        """
+        self.timer.skip()
+        self.prepare(progress)
+        self.timer.lap("advantage")
+        rates = learning_rates(self, progress)
+        means, norms = optimise(self, self.array(rates), self.array(self.hyper.target_kl))
+        found = named(*self.on_host(means, norms), rates) | self.finish()
+        self.timer.lap("update")
+        return found
+
+    @abstractmethod
+    def array(self, values: NDArray) -> Any:
+        """Values (P,) as an array or tensor of the engine."""
+
+    @abstractmethod
+    def on_host(self, means: Any, norms: Any) -> tuple[NDArray, NDArray]:
+        """The results of `optimise` as NumPy arrays."""
+
+    @abstractmethod
+    def prepare(self, progress: float | NDArray) -> None:
+        """Computes advantages and value targets of the rollout."""
+
+    @abstractmethod
+    def minibatches(self, epoch: int) -> Iterable[Any]:
+        """The minibatches of an epoch."""
+
+    @abstractmethod
+    def gradient(self, batch: Any, active: Any) -> Any:
+        """Computes the gradient of a minibatch; returns its `METRICS`, (M, P), 0 for policies that are not active."""
+
+    def operations(self, share: float) -> float:
+        """Floating-point operations of matrix products per environment step; share: fraction of samples computed."""
+        raise NotImplementedError(f"{self.name} does not count its operations")
+
+    def all_reduce(self, metrics: Any) -> None:
+        """All-reduces gradient and metrics over ranks, in place."""
+        raise NotImplementedError(f"{self.name} runs on one rank")
+
+    @abstractmethod
+    def step(self, rates: Any, active: Any) -> Any:
+        """One optimiser step of the active policies; returns gradient norms (P,), 0 for the others."""
+
+    @abstractmethod
+    def finish(self) -> dict[str, NDArray]:
+        """Ends the update: counts it, recomputes what depends on the weights; returns further metrics."""
+
+    def set_threads(self, threads: int) -> None:
+        """Sets the CPU threads of training."""
+        numba.set_num_threads(threads)
+
+    @abstractmethod
+    def network(self) -> dict[str, Any]:
+        """The network architecture as plain data, for a checkpoint."""
+
+    def snapshot(self) -> Snapshot:
+        """The current state of policy, optimiser, games and counters."""
+        self.fetch_games()
+        return Snapshot(*self.tensors(), self.env.save_state(), self.counters)
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Loads a snapshot; games that are not resumable begin anew. Nothing changes if the tensors do not fit."""
+        self.load_tensors(snapshot.policy, snapshot.learner)
+        self.env.load_state(dict(snapshot.games))
+        if not self.env.resumable:
+            self.forget_games()
+        self.refresh()
+
+    def push_reward_weights(self) -> None:  # noqa: B027
+        """Copies changed weights of alignment rewards from the batch to where games are played."""
+
+    def fetch_games(self) -> None:  # noqa: B027 — most engines play in the batch itself
+        """Copies games that are played outside the batch back into it."""
+
+    def refresh(self) -> None:  # noqa: B027
+        """Recomputes derived state; call it after state, keys or games were changed from outside."""
+
+    def forget_games(self) -> None:
+        """Clears the statistics of episodes in progress, which were replaced by new ones."""
+        self.state.forget_games()
+
+    @abstractmethod
+    def tensors(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """Weights by name, and all other tensors that training changes."""
+
+    @abstractmethod
+    def load_tensors(self, policy: Mapping[str, Tensor], learner: Mapping[str, Tensor]) -> None:
+        """Loads weights and the other tensors; nothing changes if they do not fit."""
+
+
+class PopulationEngine(Engine):
+    """An engine of P perceptrons with weights in one tensor (P, D)."""
+
+    config: PPOConfig
+    state: EngineState
 
     def __init__(
         self,
@@ -41,9 +170,9 @@ class Learner(ABC):
         config: PPOConfig,
         seeds: Sequence[int],
         *,
-        hyper: Hyper | None = None,
+        hyper: HyperParams | None = None,
         context: NDArray | None = None,
-        distinct: bool = False,
+        network: MakeModule | None = None,
         dtype: torch.dtype = torch.float32,
         ranks: Ranks = ALONE,
     ):
@@ -56,97 +185,66 @@ class Learner(ABC):
             raise ConfigError(
                 f"{len(seeds)} policies in {len(env.groups)} groups of environments; one of them must be 1"
             )
-        self.env, self.config, self.seeds, self.dtype = env, config, tuple(seeds), dtype
-        self.hyper = hyper or Hyper.of(config, len(seeds))
-        self.context = np.zeros((len(seeds), 0)) if context is None else np.asarray(context, np.float64)
-        self.head, self.spec = network_for(env, config, self.context.shape[1])
-        self.state = LearnerState.fresh(self.spec, seeds, config.num_envs, dtype)
-        self.rollout = Rollout.allocate(env, self.head, len(seeds), config.update_steps, distinct=distinct, dtype=dtype)
-        self.timer = Timer()
-        self.episodes = EpisodeLog(len(env.figure_names))
-        self.ranks = ranks  # who shares the learning
         if ranks.size > 1 and len(seeds) > 1:
             raise ConfigError(
                 f"{len(seeds)} policies on {ranks.size} ranks; ranks share the environments of one policy"
             )
+        super().__init__(env, hyper or HyperParams.of(config, len(seeds)), len(seeds), ranks)
+        self.config, self.seeds, self.dtype = config, tuple(seeds), dtype
+        self.context = np.zeros((len(seeds), 0)) if context is None else np.asarray(context, np.float64)
+        self.head, self.spec = network_for(env, config, self.context.shape[1], network)
+        self.state = EngineState.fresh(self.spec, seeds, config.num_envs, dtype)
         self.action_keys = environment_keys(seeds, config.num_envs, ranks.rank * config.num_envs)
         self.shuffle_keys = policy_keys(seeds)
 
-    @property
-    def policies(self) -> int:
-        """P."""
-        return len(self.seeds)
-
-    def collect(self) -> Ended:
-        """Plays T steps into the rollout; returns the episodes that ended."""
-        with few_threads() if self.env.elsewhere else nullcontext():
-            collect(self.env, self, self.rollout, self.state, self.episodes, self.config.horizon_ends, self.timer)
-        return self.episodes.take()
-
-    @abstractmethod
-    def act(self, t: int, group: slice) -> NDArray:
-        """Actions for the observations of some environments, booked as step t of the rollout."""
-
-    @abstractmethod
-    def values(self, wanted: NDArray[np.bool_], ended_at: int | None = None) -> NDArray:
-        """Values (P, N) of wanted environments: of current observations, or of those that ended episodes in a step."""
-
-    @abstractmethod
-    def update(self, progress: float | NDArray) -> dict[str, NDArray]:
-        """Learns from the rollout, at a given share of the run, one for all or (P,); metrics by name, (P,) each."""
-
-    @abstractmethod
-    def restore(self) -> None:
-        """To be called after the state was loaded from outside."""
-
-    def set_threads(self, threads: int) -> None:
-        """CPU threads of learning."""
-        numba.set_num_threads(threads)
+    def operations(self, share: float) -> float:
+        return share * (self.spec.forward_operations + self.config.epochs * self.spec.gradient_operations)
 
     def network(self) -> dict[str, Any]:
-        """What a checkpoint says of the networks."""
         s = self.spec
         shape = {"inputs": s.inputs, "actions": s.actions, "hidden": s.hidden, "context": s.context}
-        return shape | {"head": self.head.kind, "sizes": self.head.sizes, "contexts": self.context.tolist()}
-
-    def before_change(self) -> None:  # noqa: B027 — most have nothing to bring back
-        """To be called before games are changed from outside."""
-
-    def forget_games(self) -> None:
-        """The games in progress are gone: new ones begin."""
-        self.state.forget_games()
+        shape |= {"head": self.head.kind, "sizes": self.head.sizes, "contexts": self.context.tolist()}
+        return shape | ({"module": path_of(s.make)} if isinstance(s, ModuleSpec) else {})
 
     def tensors(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """What a checkpoint holds: the policies' weights by name, and everything else that learning changes."""
-        rest = {name: tensor for name, tensor in self.state.tensors().items() if name != "weights"}
-        return self.spec.parameters(self.state.weights), rest | self.memory()
+        rest = {name: tensor.cpu() for name, tensor in self.state.tensors().items() if name != "weights"}
+        return self.spec.parameters(self.state.weights.cpu()), rest | self.memory()
 
-    def load_tensors(self, policy: Mapping[str, Tensor], rest: Mapping[str, Tensor]) -> None:
-        """Takes over what a checkpoint holds; nothing changes if it does not fit."""
+    def load_tensors(self, policy: Mapping[str, Tensor], learner: Mapping[str, Tensor]) -> None:
         weights = self.spec.weights_from(policy, self.policies, self.dtype)
-        self.state.load({"weights": weights, **rest})
-        self.load_memory(rest)
-        self.restore()
+        self.state.load({"weights": weights, **learner})
+        self.load_memory(learner)
+
+    def restore_rows(self, part: Snapshot, policies: int) -> None:
+        """Loads a snapshot of fewer policies into the first rows."""
+        here = {name: tensor[:policies] for name, tensor in self.state.tensors().items()}
+        weights = self.spec.weights_from(part.policy, policies, self.dtype)
+        load_into(here, {"weights": weights, **part.learner})
+        if policies:
+            self.env.load_state(dict(part.games), np.arange(policies * self.config.num_envs))
+        if not self.env.resumable:
+            self.forget_games()
+        self.refresh()
 
     def memory(self) -> dict[str, Tensor]:
-        """What the learner remembers besides its state."""
+        """Tensors to save besides the state, e.g. replayed rollouts."""
         return {}
 
-    def load_memory(self, saved: Mapping[str, Tensor]) -> None:  # noqa: B027 — most remember nothing
-        """Takes over what was remembered."""
-
-    def rates(self, progress: float | NDArray) -> NDArray:
-        """Learning rates (P,) at a given share of the run."""
-        return self.hyper.learning_rate * (1 - progress if self.config.schedule == "linear" else 1)
+    def load_memory(self, saved: Mapping[str, Tensor]) -> None:
+        """Loads the tensors of `memory`."""
 
 
-def network_for(env: Environment, config: PPOConfig, context: int = 0) -> tuple[Head, MlpSpec]:
-    """The head and the networks that fit an environment."""
+def network_for(
+    env: Environment, config: PPOConfig, context: int = 0, network: MakeModule | None = None
+) -> tuple[Head, Any]:
+    """The head and the network spec of an environment: perceptrons, or the modules that `network` makes."""
     observations, actions = env.spec.observation_space, env.spec.action_space
     head = head_for(actions)
     if not isinstance(observations, Box) or len(observations.shape) != 1 or head is None:
         raise ConfigError(
-            f"{env.spec.name} has {observations} and {actions}; policies here take a flat Box, and give Discrete, "
+            f"{env.spec.name} has {observations} and {actions}; observations must be a flat Box, and actions Discrete, "
             "MultiDiscrete or a flat Box"
         )
+    if network is not None:
+        return head, ModuleSpec(network, observations.shape[0], head.outputs, head.deviations)
     return head, MlpSpec(observations.shape[0], head.outputs, config.hidden, context, head.deviations)

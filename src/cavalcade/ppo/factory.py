@@ -1,41 +1,41 @@
-"""Which learner: the fastest that settings and environment allow, and a word on what stands in the way of a faster."""
+"""Picks the fastest compatible engine; notes explain fallbacks."""
 
 from collections.abc import Sequence
 from typing import Any
 
-from numpy.typing import NDArray
-
-from cavalcade.config import PPOConfig
-from cavalcade.envs.contract import Environment
-from cavalcade.ppo.fused.learner import FusedLearner, why_not
-from cavalcade.ppo.learner import Learner
-from cavalcade.ppo.population import Hyper
-from cavalcade.ppo.ranks import ALONE, Ranks
-from cavalcade.ppo.torch_learner import TorchLearner
+from cavalcade.config.ppo import PPOConfig
+from cavalcade.core.contract import Environment
+from cavalcade.core.errors import ConfigError
+from cavalcade.policy.module import MakeModule
+from cavalcade.ppo.engines.cpu.engine import CpuEngine, why_not
+from cavalcade.ppo.engines.host import HostEngine
+from cavalcade.ppo.engines.torch import TorchEngine
 
 
-def make_learner(
+def make_engine(
     env: Environment,
     config: PPOConfig,
     seeds: Sequence[int],
     *,
-    hyper: Hyper | None = None,
-    context: NDArray | None = None,
     parts: int = 0,
-    ranks: Ranks = ALONE,
-) -> tuple[Learner, list[str]]:
-    """A learner and what there is to say about the choice; parts: see `FusedLearner`."""
-    options: dict[str, Any] = {"hyper": hyper, "context": context, "ranks": ranks}
+    network: MakeModule | None = None,
+    **options: Any,
+) -> tuple[HostEngine, list[str]]:
+    """An engine on the CPU, and notes on the choice; parts: see `CpuEngine`, options: see `PopulationEngine`."""
+    if network is not None:
+        if config.engine == "cpu":
+            raise ConfigError("engine is cpu with a custom network; it needs the torch engine")
+        return TorchEngine(env, config, seeds, network=network, **options), []
     notes = []
-    if config.learner == "torch" or (config.learner == "auto" and why_not(env, config, distinct=False)):
-        if config.learner == "auto":
-            notes.append(f"plain torch learner: {why_not(env, config, distinct=False)}")
-        if config.rows == "distinct":
-            notes.append("plain rows: the torch learner has no distinct rows")
-        return TorchLearner(env, config, seeds, **options), notes
-    distinct = config.rows != "plain"
-    if config.rows == "auto" and (why := why_not(env, config, distinct=True)):
+    if config.engine == "torch" or (config.engine == "auto" and why_not(env, config, distinct=False)):
+        if config.engine == "auto":
+            notes.append(f"torch engine: {why_not(env, config, distinct=False)}")
+        if config.dedup == "on":
+            notes.append("no deduplication: the torch engine computes every sample")
+        return TorchEngine(env, config, seeds, **options), notes
+    distinct = config.dedup != "off"
+    if config.dedup == "auto" and (why := why_not(env, config, distinct=True)):
         distinct = False
         if env.packed is not None:
-            notes.append(f"plain rows: {why}")
-    return FusedLearner(env, config, seeds, distinct=distinct, parts=parts, **options), notes
+            notes.append(f"no deduplication: {why}")
+    return CpuEngine(env, config, seeds, distinct=distinct, parts=parts, **options), notes

@@ -5,7 +5,7 @@ import math
 import numba
 import numpy as np
 
-from cavalcade.jit import kernel, rule
+from cavalcade.core.jit import kernel, rule
 
 
 @kernel(parallel=True)
@@ -24,7 +24,7 @@ def gae(reward, value, ended, bootstrap, last_value, scale, gamma, decay, advant
 
 @rule
 def gae_environment(reward, value, ended, bootstrap, last_value, scale, gamma, decay, advantage, returns, p, e):
-    """One environment, backwards in time."""
+    """Advantages of one environment, backwards in time."""
     steps = reward.shape[1]
     after, following = reward.dtype.type(0), last_value[p, e]
     for back in range(steps):
@@ -40,14 +40,13 @@ def gae_environment(reward, value, ended, bootstrap, last_value, scale, gamma, d
 
 @kernel(parallel=True)
 def normalise(advantage):
-    """Each policy's advantages to mean 0 and standard deviation 1; (P, B), in place."""
+    """Normalises advantages to zero mean, unit standard deviation per policy; (P, B), in place."""
     for p in numba.prange(advantage.shape[0]):
         normalise_policy(advantage, p, advantage.shape[1])
 
 
 @rule
 def normalise_policy(advantage, p, n):
-    """The advantages of one policy."""
     mean = 0.0
     for i in range(n):
         mean += advantage[p, i]
@@ -62,7 +61,7 @@ def normalise_policy(advantage, p, n):
 
 @kernel(parallel=True)
 def discounted_moments(reward, ended, gamma, running, count, mean, square):
-    """Running mean and squared deviation of discounted reward sums, the scale of returns (Welford).
+    """Running mean and sum of squared deviations of discounted reward sums, for the scale of returns (Welford).
 
     reward: (P, T, N); ended: (P, T, N) bool; running: (P, N), the sums so far; count, mean, square: (P,) float64.
     """
@@ -72,7 +71,6 @@ def discounted_moments(reward, ended, gamma, running, count, mean, square):
 
 @rule
 def discounted_policy(reward, ended, gamma, running, count, mean, square, p):
-    """The moments of one policy."""
     for t in range(reward.shape[1]):
         for e in range(reward.shape[2]):
             total = gamma * running[p, e] + reward[p, t, e]

@@ -1,14 +1,14 @@
-"""Random keys of policies: one per environment for its actions, one per policy for its minibatches."""
+"""Random keys of training: one per environment for its actions, one per policy for its minibatches."""
 
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cavalcade.jit import kernel
-from cavalcade.rng import POLICY_STREAM, environment_key
+from cavalcade.core.jit import kernel
+from cavalcade.core.rng import POLICY_STREAM, environment_key
 
-_SHUFFLE = np.uint64(2**63)  # an index that no environment has
+_SHUFFLE = np.uint64(2**63)  # not the index of any environment
 
 
 @kernel

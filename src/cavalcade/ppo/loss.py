@@ -1,4 +1,4 @@
-"""The PPO loss in plain torch: the reference that the fused kernels are held to."""
+"""The PPO loss in plain torch: the reference for the compiled kernels."""
 
 from typing import NamedTuple
 
@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from cavalcade.policy.heads import Head
+from cavalcade.ppo.objective import Coefficients
 
 
 class Minibatch(NamedTuple):
@@ -21,24 +22,15 @@ class Minibatch(NamedTuple):
     weight: Tensor  # importance of each sample, 1 for fresh ones
 
 
-class Coefficients(NamedTuple):
-    """Weights of the loss, (P,) each."""
-
-    clip: Tensor
-    value: Tensor
-    entropy: Tensor
-    value_clip: Tensor  # 0 for none
-
-
 def ppo_loss(
     head: Head, logits: Tensor, values: Tensor, batch: Minibatch, c: Coefficients
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """The loss of each policy, (P,), and what it is made of.
+    """The loss of each policy, (P,), and its metrics.
 
         −mean w min(ρ A, clip(ρ, 1 ± ε) A) + c_v mean (v − R)² − c_e mean H(π),   ρ = π(a) / π_old(a)
 
     w: importance weights of replayed samples. With value_clip the value loss is the larger of that of v and that of v
-    held within value_clip of its old value.
+    clipped to within value_clip of its old value.
     """
     log_prob, entropy = head.evaluate(logits, batch.mask, batch.action)
     log_ratio = log_prob - batch.log_prob

@@ -1,7 +1,7 @@
-"""Compiling the update in a second process while the first compiles the rest: once per version and machine.
+"""Compiles the update in a second process while the first compiles the rest: once per version and machine.
 
-The second process makes an update from an empty rollout of a batch that only looks like the real one. What it compiles
-lands in the cache on disk, where the first finds it. Should it fail, the first compiles by itself.
+The second process makes an update from an empty rollout of a stand-in batch with the shapes of the real one. Its
+kernels go to the cache on disk, where the first process finds them. If it fails, the first process compiles by itself.
 """
 
 import json
@@ -19,17 +19,19 @@ from gymnasium.spaces import Box, Discrete
 from numpy.typing import ArrayLike
 
 from cavalcade.config import PPOConfig
-from cavalcade.envs.contract import Buffers, Environment, EnvSpec, Packed, SavedState
-from cavalcade.jit import cache_path
-from cavalcade.jit import config as numba_config
-from cavalcade.plain import as_dict, from_dict
-from cavalcade.ppo.learner import Learner
-from cavalcade.ppo.make import make_learner
+from cavalcade.config.io import as_dict, from_dict
+from cavalcade.core.contract import Buffers, Environment, EnvSpec, Packed, SavedState
+from cavalcade.core.jit import cache_path
+from cavalcade.core.jit import config as numba_config
+from cavalcade.ppo.engines.host import HostEngine
+from cavalcade.ppo.factory import make_engine
 from cavalcade.ppo.threads import choose_threads
+
+_UPDATE = "cavalcade.ppo.engines.cpu.gradient"  # the kernels that take longest to compile
 
 
 class StandIn(Environment):
-    """A batch with the shapes and types of another in which nothing ever happens."""
+    """A batch with the shapes and dtypes of another; stepping it does nothing."""
 
     def __init__(self, observation: int, dtype: str, actions: int, words: tuple[int, int] | None):
         self.spec = EnvSpec("stand-in", 1, Box(0, 1, (observation,), np.dtype(dtype).type), Discrete(actions))
@@ -42,7 +44,7 @@ class StandIn(Environment):
 
     @staticmethod
     def looks_of(env: Environment) -> dict[str, Any]:
-        """What a stand-in has to know of the real batch, as plain data."""
+        """Constructor arguments of a stand-in for a batch, as plain data."""
         observation = env.buffers.observation
         words = (env.packed.observation.shape[1], env.packed.action_mask.shape[1]) if env.packed else None
         actions = env.buffers.action_mask.shape[1]
@@ -54,40 +56,36 @@ class StandIn(Environment):
         }
 
     def reset(self, *, seed: Any = None, indices: ArrayLike | None = None) -> Buffers:
-        """Nothing happens."""
         return self.buffers
 
     def send(self, actions: ArrayLike) -> None:
-        """Nothing happens."""
+        """Does nothing."""
 
     def recv(self) -> Buffers:
-        """Nothing happens."""
         return self.buffers
 
     def save_state(self, indices: ArrayLike | None = None) -> SavedState:
-        """There is none."""
         return {}
 
     def load_state(self, saved: SavedState, indices: ArrayLike | None = None) -> None:
-        """There is none."""
+        """Does nothing."""
 
     def clone(self, indices: ArrayLike | None = None) -> "StandIn":
-        """Another one."""
         return StandIn(**self.looks_of(self))
 
 
-def small_learner(env: Environment, config: PPOConfig, seeds: list[int]) -> Learner:
-    """A learner with one environment per policy and the shortest rollout."""
-    steps = config.minibatches * config.accumulate
-    return make_learner(env, replace(config, num_envs=1, update_steps=steps), seeds)[0]
+def small_engine(env: Environment, config: PPOConfig, seeds: list[int]) -> HostEngine:
+    """An engine with one environment per policy and the shortest rollout."""
+    steps = config.minibatches * config.grad_accum
+    return make_engine(env, replace(config, num_envs=1, rollout_steps=steps), seeds)[0]
 
 
 @contextmanager
 def update_compiled_aside(env: Environment, config: PPOConfig) -> Iterator[None]:
-    """While the block runs, a second process compiles the update for such an environment, unless that was done."""
+    """Compiles the update for an environment in a second process while the block runs, unless it is cached."""
     looks = {"env": StandIn.looks_of(env), "config": as_dict(config)}
-    done = Path(cache_path(), f"compiled-{looks['env']['dtype']}-{config.rows}-{bool(config.value_clip)}")
-    if numba_config.DISABLE_JIT or done.exists() or config.learner == "torch" or (os.cpu_count() or 1) < 2:
+    done = Path(cache_path(_UPDATE), f"compiled-{looks['env']['dtype']}-{config.dedup}-{bool(config.value_clip)}")
+    if numba_config.DISABLE_JIT or done.exists() or config.engine == "torch" or (os.cpu_count() or 1) < 2:
         yield
         return
     command = [sys.executable, "-m", "cavalcade.ppo.precompile", json.dumps(looks)]
@@ -102,22 +100,22 @@ def update_compiled_aside(env: Environment, config: PPOConfig) -> Iterator[None]
         process.wait()
 
 
-def compiled_learner(env: Environment, config: PPOConfig, seeds: list[int]) -> Learner:
-    """Compiles what learning in a batch needs: steps of all of it, then a rollout and an update of a small one."""
+def compiled_engine(env: Environment, config: PPOConfig, seeds: list[int]) -> HostEngine:
+    """Compiles all kernels of a training: steps the whole batch, then makes a rollout and an update of a small one."""
     with update_compiled_aside(env, config):
         env.reset()
         env.step(np.zeros(env.spec.num_envs, np.int64))
-        learner = small_learner(env.clone(np.arange(len(seeds))), config, seeds)
+        learner = small_engine(env.clone(np.arange(len(seeds))), config, seeds)
         learner.collect()
     learner.update(0.0)
     return learner
 
 
 def main() -> None:
-    """The second process."""
+    """Entry point of the second process."""
     looks = json.loads(sys.argv[1])
     choose_threads()
-    small_learner(StandIn(**looks["env"]), from_dict(PPOConfig, looks["config"]), [0]).update(0.0)
+    small_engine(StandIn(**looks["env"]), from_dict(PPOConfig, looks["config"]), [0]).update(0.0)
 
 
 if __name__ == "__main__":

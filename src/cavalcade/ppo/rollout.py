@@ -1,4 +1,4 @@
-"""The experience between two updates, and the episodes that ended in it."""
+"""The samples between two updates, and the episodes that ended in them."""
 
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -7,27 +7,27 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cavalcade.envs.contract import Environment
+from cavalcade.core.contract import Environment
 from cavalcade.policy.heads import Head
 
 
 @dataclass
 class Rollout:
-    """Samples of T steps of N environments for each of P policies: (P, T, N, …), so that a policy's are contiguous."""
+    """Samples of T steps of N environments for each of P policies, (P, T, N, …): those of a policy are contiguous."""
 
     action: Tensor  # int32, or float: (P, T, N, …)
     log_prob: Tensor
     value: Tensor
     reward: Tensor  # float32
-    ended: Tensor  # bool: the episode ended in this step …
-    bootstrap: Tensor  # … and this is the value of what would have come, 0 if nothing
+    ended: Tensor  # bool: the episode ended in this step
+    bootstrap: Tensor  # where it ended: value of the final observation if truncated, 0 if terminated
     mask: Tensor  # (P, T, N, A) bool
     last_value: Tensor  # (P, N): value of the observation after the last step
     advantage: Tensor
     returns: Tensor
-    observation: Tensor  # (P, T, N, O), empty where rows stand for observations
-    row: Tensor  # int32: the distinct observation of a sample, empty in plain mode
-    mask_words: Tensor  # (P, T, N, V) int64, likewise
+    observation: Tensor  # (P, T, N, O), empty with deduplication
+    row: Tensor  # int32: index of a sample's distinct observation, empty without deduplication
+    mask_words: Tensor  # (P, T, N, V) int64, empty without deduplication
 
     @classmethod
     def allocate(
@@ -40,7 +40,7 @@ class Rollout:
         distinct: bool,
         dtype: torch.dtype = torch.float32,
     ) -> "Rollout":
-        """Buffers for one rollout; distinct rows need no observations of their own."""
+        """Buffers for one rollout; with `distinct`, observations are not stored per sample."""
         n = env.spec.num_envs // policies
         shape = (policies, steps, n)
         observation = env.buffers.observation
@@ -68,33 +68,33 @@ class Rollout:
         )
 
 
-class Ended(NamedTuple):
+class Episodes(NamedTuple):
     """Episodes that ended, in order; arrays of the same length."""
 
     policy: np.ndarray
     environment: np.ndarray  # index within the policy
-    label: np.ndarray  # what kind of episode it was, an index into the environment's labels
+    kind: np.ndarray  # index into the environment's episode_kind_names
     total: np.ndarray  # return
     length: np.ndarray
-    figures: np.ndarray  # (n, F): what else the environment measures about an episode
+    episode_stats: np.ndarray  # (n, F): statistics beyond return and length
 
 
 @dataclass
 class EpisodeLog:
-    """Gathers the episodes that end during a rollout."""
+    """Collects the episodes that end during a rollout."""
 
-    num_figures: int = 0  # F
-    parts: dict[tuple[int, int], Ended] = field(default_factory=dict)  # by step and first environment
+    num_stats: int = 0  # F
+    parts: dict[tuple[int, int], Episodes] = field(default_factory=dict)  # by step and first environment
 
-    def add(self, t: int, start: int, ended: Ended) -> None:
-        """Episodes that ended in step t of the environments from start on."""
+    def add(self, t: int, start: int, ended: Episodes) -> None:
+        """Adds episodes that ended in step t of the environments from start on."""
         self.parts[t, start] = ended
 
-    def take(self) -> Ended:
-        """All gathered so far, by step and environment; the log is empty afterwards."""
+    def take(self) -> Episodes:
+        """Returns all episodes so far, by step and environment, and clears the log."""
         parts = [self.parts[key] for key in sorted(self.parts)]
         self.parts.clear()
         if not parts:
             empty = np.zeros(0, np.int64)
-            return Ended(empty, empty, empty, np.zeros(0), empty, np.zeros((0, self.num_figures)))
-        return Ended(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+            return Episodes(empty, empty, empty, np.zeros(0), empty, np.zeros((0, self.num_stats)))
+        return Episodes(*(np.concatenate(column) for column in zip(*parts, strict=True)))

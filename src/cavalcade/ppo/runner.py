@@ -1,27 +1,26 @@
-"""Trained policies at play: actions only, nothing learnt."""
+"""Trained policies in evaluation: a policy runner computes actions for batches."""
 
 from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cavalcade.envs.contract import Environment
-from cavalcade.jit import all_threads
+from cavalcade.core.contract import Environment
+from cavalcade.core.jit import all_threads
 from cavalcade.policy.mlp import MlpSpec
-from cavalcade.ppo.fused.act import choose
-from cavalcade.ppo.fused.blas import single_threaded_blas
-from cavalcade.ppo.fused.network import Inputs, layout_of
+from cavalcade.ppo.engines.cpu.act import choose
+from cavalcade.ppo.engines.cpu.blas import single_threaded_blas
+from cavalcade.ppo.engines.cpu.network import Inputs, layout_of
 from cavalcade.ppo.keys import environment_keys
 
 GREEDY = -1
 
 
-class Player:
-    """Policies that act for batches: equal shares of the environments belong to each.
+class PolicyRunner:
+    """Acts for a batch with P policies, each with an equal share of the environments.
 
-    weights: (P, D); context: (P, C); shift, scale: (P, O), how observations are normalised. Greedy players take the
-    likeliest action, others draw; seeds: of the draws, one per policy. mask: what gives the action masks (N, A) of a
-    batch, where they are not the batch's own.
+    weights: (P, D); context: (P, C); shift, scale: (P, O), normalise observations. Actions are greedy or sampled;
+    seeds: of the samples, one per policy. mask: computes the action masks (N, A) of a batch, if not its own.
     """
 
     def __init__(
@@ -48,7 +47,6 @@ class Player:
 
     @property
     def policies(self) -> int:
-        """P."""
         return len(self._weights)
 
     def __call__(self, env: Environment) -> NDArray[np.int32]:

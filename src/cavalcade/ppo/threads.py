@@ -1,123 +1,35 @@
-"""How many threads: measured at the start, never left to chance.
+"""Measures at the start how many threads pay off."""
 
-More threads than free cores make every parallel loop wait for the slowest; two torch threads on a loaded two-core
-machine were seen to run fifty times slower than one.
-"""
-
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 import numba
 import numpy as np
 import torch
 
-from cavalcade.jit import all_threads
+from cavalcade.core.jit import all_threads
+from cavalcade.core.threads import fastest
 from cavalcade.policy.mlp import MlpSpec
-from cavalcade.ppo.fused.blas import single_threaded_blas
-from cavalcade.ppo.fused.gradient import METRICS, NONE, Batch, Coefficients, gradients
-from cavalcade.ppo.fused.network import Inputs, layout_of
+from cavalcade.ppo.engines.cpu.blas import single_threaded_blas
+from cavalcade.ppo.engines.cpu.gradient import NONE, Batch, gradients
+from cavalcade.ppo.engines.cpu.network import Inputs, layout_of
+from cavalcade.ppo.objective import METRICS, Coefficients
 
-_WORTH_IT = 1.1  # a doubling of threads must give this much to be taken
-_ROWS, _ROUNDS = 2048, 5
-
-
-def use_threads(count: int) -> None:
-    """Sets the threads of compiled kernels; torch gets one, since it does no heavy work beside them."""
-    numba.set_num_threads(min(count, all_threads()))
-    torch.set_num_threads(1)
-
-
-def use_torch_threads(count: int) -> None:
-    """The same where torch does the heavy work."""
-    use_threads(count)
-    torch.set_num_threads(count)
-
-
-@contextmanager
-def few_threads() -> Iterator[None]:
-    """One thread of each kind within the block: other processes need the cores."""
-    compiled, plain = numba.get_num_threads(), torch.get_num_threads()
-    numba.set_num_threads(1)
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        numba.set_num_threads(compiled)
-        torch.set_num_threads(plain)
+_ROWS = 2048
 
 
 def choose_threads() -> int:
-    """The number of threads beyond which the learner's main loop gets no faster."""
+    """Sets and returns the number of threads beyond which the cpu engine's gradient gets no faster."""
     return fastest(_gradient_task(), numba.set_num_threads, all_threads())
 
 
 def choose_torch_threads() -> int:
-    """The same for plain torch."""
+    """As `choose_threads`, for plain torch."""
     x, w = torch.randn(_ROWS, 64), torch.randn(64, 256, requires_grad=True)
     return fastest(lambda: torch.autograd.grad((x @ w).tanh().sum(), w), torch.set_num_threads, all_threads())
 
 
-class Watch:
-    """Sees to it that threads help: when a neighbour takes a core, two threads can be ten times slower than one.
-
-    Told the seconds of each round of equal work. Rounds that take much longer than they did make it try one thread, and
-    keep it if that is faster; from time to time it tries all again. Results do not depend on threads.
-    """
-
-    _SLOW, _ROUNDS, _PATIENCE = 2.5, 3, 5.0  # times slower, rounds in a row, seconds until all are tried again
-
-    def __init__(self, set_threads: Callable[[int], None] = numba.set_num_threads):
-        self._set, self._most = set_threads, numba.get_num_threads()
-        self.threads = self._most
-        self._best, self._slow, self._kept, self._limit = float("inf"), 0, 0.0, float("inf")
-
-    def lap(self, seconds: float) -> None:
-        """A round took so long."""
-        if self._most == 1:
-            return
-        if self.threads == self._most:
-            self._best = min(self._best, seconds)
-            self._slow = self._slow + 1 if seconds > min(self._SLOW * self._best, self._limit) else 0
-            if self._slow >= self._ROUNDS:
-                self._change(1, limit=seconds)
-            elif not self._slow:
-                self._limit = float("inf")
-            return
-        self._kept += seconds
-        if seconds > self._limit:  # the work itself has become slower: one thread is no better
-            self._best = self._limit
-            self._change(self._most, limit=float("inf"))
-        elif self._kept > self._PATIENCE:
-            self._change(self._most, limit=seconds)
-
-    def _change(self, threads: int, limit: float) -> None:
-        """Goes on with so many threads; what took longer than the limit was better before."""
-        self._set(threads)
-        self.threads, self._slow, self._kept, self._limit = threads, 0, 0.0, limit
-
-
-def fastest(task: Callable[[], object], set_threads: Callable[[int], None], most: int) -> int:
-    """Doubles the threads as long as a task gets clearly faster."""
-    best, chosen, count = float("inf"), 1, 1
-    while count <= most:
-        set_threads(count)
-        task()
-        seconds = float("inf")
-        for _ in range(_ROUNDS):
-            start = time.perf_counter()
-            task()
-            seconds = min(seconds, time.perf_counter() - start)
-        if seconds * _WORTH_IT > best:
-            break
-        best, chosen = seconds, count
-        count = most if count < most < 2 * count else 2 * count
-    set_threads(chosen)
-    return chosen
-
-
 def _gradient_task() -> Callable[[], object]:
-    """A gradient of a policy of ordinary size over a batch of ordinary size."""
+    """A gradient of a policy and a batch of typical sizes."""
     single_threaded_blas()
     real, spec = np.float32, MlpSpec(52, 145)
     net, flat = layout_of(spec), (1, _ROWS)

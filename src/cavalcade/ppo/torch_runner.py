@@ -1,4 +1,4 @@
-"""Trained policies of any kind at play, in plain torch."""
+"""A policy runner for any head and network, in plain torch."""
 
 from collections.abc import Sequence
 
@@ -6,15 +6,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cavalcade.envs.contract import Environment
+from cavalcade.core.contract import Environment
 from cavalcade.policy.heads import Head
-from cavalcade.policy.mlp import MlpSpec, forward
+from cavalcade.policy.mlp import MlpSpec
+from cavalcade.ppo.draws import uniform_draws
 from cavalcade.ppo.keys import environment_keys
-from cavalcade.ppo.torch_learner import uniform_draws
 
 
-class TorchPlayer:
-    """As `Player`, for every head."""
+class TorchRunner:
+    """As `PolicyRunner`, for every head and network."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class TorchPlayer:
         observation = torch.from_numpy(env.buffers.observation).unflatten(0, shape)
         mask = torch.from_numpy(env.buffers.action_mask).unflatten(0, shape)
         x = ((observation - self._shift) * self._scale).to(self._weights.dtype)
-        logits, _ = forward(self.spec, self._weights, x, self._context)
+        logits, _ = self.spec.forward(self._weights, x, self._context)
         if self.greedy:
             return self.head.greedy(logits, mask).flatten(0, 1).numpy()
         if len(self._keys) != n:

@@ -1,4 +1,4 @@
-"""Learning steps in plain torch: minibatches, gradients, Adam; all of it per policy."""
+"""Minibatches, gradients and Adam in plain torch, per policy."""
 
 from collections.abc import Callable
 
@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from cavalcade.policy.heads import Head
-from cavalcade.ppo.loss import Coefficients, Minibatch, ppo_loss
+from cavalcade.ppo.loss import Minibatch, ppo_loss
+from cavalcade.ppo.objective import Coefficients
 
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-5
 
@@ -25,7 +26,7 @@ def take(samples: Minibatch, index: Tensor) -> Minibatch:
 def gradient(
     head: Head, forward: Forward, weights: Tensor, batch: Minibatch, c: Coefficients, pieces: int
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """The gradient (P, D) of the mean loss over a minibatch, in pieces that need less memory; and its metrics."""
+    """The gradient (P, D) of the mean loss over a minibatch, accumulated over pieces; and its metrics."""
     total, metrics, count = torch.zeros_like(weights), {}, batch.action.shape[1]
     for part in zip(*(x.chunk(pieces, dim=1) for x in batch), strict=True):
         piece = Minibatch(*part)
@@ -49,9 +50,9 @@ def adam_step(
     limit: Tensor,
     active: Tensor,
 ) -> Tensor:
-    """One step of Adam for the active policies, after clipping each gradient to a norm; returns the norms, (P,).
+    """One step of Adam for the active policies, after clipping each gradient's norm; returns the norms, (P,).
 
-    rate, limit: (P,), a limit of 0 clips nothing.
+    rate, limit: (P,); a limit of 0 disables clipping.
     """
     norm = grad.norm(dim=1)
     shrink = torch.where(limit > 0, (limit / (norm + 1e-6)).clamp(max=1.0), torch.ones_like(norm))

@@ -1,1 +1,1 @@
-"""Pictures and pages about runs."""
+"""Plots and HTML reports of runs."""

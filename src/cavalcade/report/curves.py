@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from cavalcade.errors import RunError
+from cavalcade.core.errors import RunError
 from cavalcade.runs.directory import METRICS, open_run
 
 
 @dataclass(frozen=True)
 class Curve:
-    """A run's learning curve: one line per policy."""
+    """Learning curve of a run, one line per policy."""
 
     name: str
     episodes: NDArray  # (U,): episodes per policy so far
@@ -23,7 +23,7 @@ class Curve:
 
 
 def read_curve(path: Path) -> Curve:
-    """The curve of a run, as far as it has got."""
+    """Reads the learning curve of a run so far."""
     run = open_run(path)
     file = run.path / METRICS
     try:
@@ -33,7 +33,7 @@ def read_curve(path: Path) -> Curve:
     if not rows:
         raise RunError(f"{run.path} has no updates yet")
     if all(x is None for row in rows for x in row["return"]):
-        raise RunError(f"{run.path}: no episode has ended yet; train on before you draw it")
+        raise RunError(f"{run.path}: no episode has ended yet; continue training before drawing it")
     policies = len(rows[0]["return"])
     returns = np.array([[np.nan if x is None else x for x in row["return"]] for row in rows], np.float64)
     episodes = np.array([row["episodes"] for row in rows]) / policies
@@ -41,7 +41,7 @@ def read_curve(path: Path) -> Curve:
 
 
 def smooth(curve: Curve, points: int = 200) -> tuple[NDArray, NDArray]:
-    """Episodes and returns (points, P) averaged over equal stretches of the run."""
+    """Episodes (points,) and returns (points, P), averaged over equal parts of the run."""
     edges = np.linspace(0, len(curve.episodes), min(points, len(curve.episodes)) + 1).astype(int)
     spans = [slice(a, b) for a, b in pairwise(edges) if b > a]
     kept = [s for s in spans if not np.isnan(curve.returns[s]).all(axis=0).any()]

@@ -1,4 +1,4 @@
-"""A report as one HTML file that needs nothing else: text, tables, pictures inline."""
+"""Self-contained HTML reports: text, tables, inline plots."""
 
 import html
 import io
@@ -10,7 +10,7 @@ import matplotlib
 matplotlib.use("Agg")
 from matplotlib.figure import Figure
 
-from cavalcade.errors import ConfigError, RunError
+from cavalcade.core.errors import ConfigError, RunError
 
 _STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #222; }
@@ -21,7 +21,6 @@ svg { max-width: 100%; height: auto; } code { background: #f3f3f3; padding: 0 .2
 
 
 def page(title: str, *parts: str) -> str:
-    """A whole page."""
     return (
         f"<!doctype html>\n<html lang='en'><head><meta charset='utf-8'><title>{html.escape(title)}</title>"
         f"<style>{_STYLE}</style></head>\n<body><h1>{html.escape(title)}</h1>\n{chr(10).join(parts)}\n</body></html>\n"
@@ -29,17 +28,14 @@ def page(title: str, *parts: str) -> str:
 
 
 def heading(text: str) -> str:
-    """A heading."""
     return f"<h2>{html.escape(text)}</h2>"
 
 
 def paragraph(text: str) -> str:
-    """A paragraph."""
     return f"<p>{html.escape(text)}</p>"
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """A table."""
     top = "".join(f"<th>{html.escape(cell)}</th>" for cell in head)
     body = "".join("<tr>" + "".join(f"<td>{html.escape(str(cell))}</td>" for cell in row) + "</tr>" for row in rows)
     return f"<table><tr>{top}</tr>{body}</table>"
@@ -54,7 +50,7 @@ def picture(figure: Figure) -> str:
 
 
 def save_picture(figure: Figure, path: Path) -> None:
-    """A figure as a file of its own; the ending says what kind."""
+    """Saves a figure to a file; the suffix selects the format."""
     kinds = sorted(figure.canvas.get_supported_filetypes())
     if path.suffix.removeprefix(".") not in kinds:
         raise ConfigError(f"picture is {path}; it must end in one of {', '.join(kinds)}")

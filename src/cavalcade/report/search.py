@@ -1,4 +1,4 @@
-"""The report of a search: ranking, best so far, effects of precedences, compliance against reward."""
+"""The report of a search: ranking, course, effects of precedences, compliance against reward."""
 
 import csv
 import json
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from cavalcade.errors import RunError
+from cavalcade.core.errors import RunError
 from cavalcade.report.page import heading, page, paragraph, picture, table
 from cavalcade.runs.directory import SEARCH
 from cavalcade.search.verdict import iqm
@@ -17,7 +17,7 @@ _BARS = 25
 
 
 def search_report(path: Path) -> str:
-    """A page about a search that has ended."""
+    """HTML report of a finished search."""
     summary, rows = read_search(path)
     names = _short_names(summary)
     return page(
@@ -31,15 +31,15 @@ def search_report(path: Path) -> str:
         heading("Ranking"),
         picture(ranking_figure(summary, names)),
         paragraph(
-            "Posterior mean with 95 % interval, confirmation included; dots: trainings from scratch on fresh seeds and "
-            "games of their own."
+            "Posterior mean with 95 % interval, confirmation included; dots: trainings from scratch on fresh seeds, "
+            "scored on held-out games."
         ),
         heading("Course of the search"),
         picture(course_figure(rows)),
         heading("What comes first?"),
         picture(precedence_figure(summary)),
         paragraph(
-            "How much better an order is that puts the row before the column, the rest equal, with 95 % intervals "
+            "Gain in score of orders that put the row before the column, all else equal, with 95 % intervals "
             "corrected for the number of pairs; grey: never binds, a negative control."
         ),
         heading("Compliance and reward"),
@@ -58,7 +58,7 @@ def search_report(path: Path) -> str:
 
 
 def read_search(path: Path) -> tuple[dict[str, Any], list[dict[str, str]]]:
-    """Summary and decisions of a search."""
+    """Summary and rows of search.csv."""
     try:
         summary = json.loads((path / "summary.json").read_text())
         with (path / SEARCH).open(newline="") as file:
@@ -68,7 +68,7 @@ def read_search(path: Path) -> tuple[dict[str, Any], list[dict[str, str]]]:
 
 
 def ranking_figure(summary: dict[str, Any], names: dict[str, str]) -> Figure:
-    """Orders by posterior mean, the best and the worst."""
+    """Orders by posterior mean: the best and the worst."""
     rows = summary["ranking"]
     shown = rows if len(rows) <= _BARS else [*rows[: _BARS - 8], *rows[-8:]]
     figure = Figure(figsize=(8, 0.24 * len(shown) + 1))
@@ -91,13 +91,13 @@ def ranking_figure(summary: dict[str, Any], names: dict[str, str]) -> Figure:
 
 
 def summary_figure(path: Path) -> Figure:
-    """The ranking alone, for use elsewhere."""
+    """The ranking as a separate figure."""
     summary, _ = read_search(path)
     return ranking_figure(summary, _short_names(summary))
 
 
 def course_figure(rows: list[dict[str, str]]) -> Figure:
-    """Scores as they came, what was believed of them before, and the best so far."""
+    """Scores in sequence, their posterior means before training, and the best score so far."""
     mine = [r for r in rows if r["purpose"] == "search" and r["kind"] == "order"]
     scores = np.array([float(r["score"]) for r in mine])
     believed = np.array([float(r["posterior_mean"] or "nan") for r in mine])
@@ -105,7 +105,7 @@ def course_figure(rows: list[dict[str, str]]) -> Figure:
     axes = figure.add_subplot()
     trainings = np.arange(1, len(scores) + 1)
     axes.plot(trainings, scores, ".", color="#888", label="score")
-    axes.plot(trainings, believed, "_", color="#d62", label="believed before")
+    axes.plot(trainings, believed, "_", color="#d62", label="posterior mean before")
     axes.step(trainings, np.maximum.accumulate(scores), where="post", color="#345", label="best score so far")
     axes.set_xlabel("trainings")
     axes.set_ylabel("score")
@@ -115,7 +115,7 @@ def course_figure(rows: list[dict[str, str]]) -> Figure:
 
 
 def precedence_figure(summary: dict[str, Any]) -> Figure:
-    """The effect of each precedence as a heat map."""
+    """Effects of precedences as a heat map."""
     names = _subtasks(summary)
     effect, words = np.zeros((len(names),) * 2), np.full((len(names),) * 2, "", object)
     for e in summary["effects"]:
@@ -157,12 +157,12 @@ def compliance_figure(rows: list[dict[str, str]]) -> Figure:
 
 
 def _subtasks(summary: dict[str, Any]) -> list[str]:
-    """All subtasks, as the best order has them where there is one."""
+    """All subtasks, in the best order if there is one."""
     return summary["best"].split(">") if summary["best"] else sorted({e[k] for e in summary["effects"] for k in "ab"})
 
 
 def _short_names(summary: dict[str, Any]) -> dict[str, str]:
-    """The shortest beginnings that tell subtasks apart."""
+    """The shortest prefixes that distinguish subtasks."""
     names = _subtasks(summary)
     length = next(n for n in range(1, 99) if len({name[:n] for name in names}) == len(names))
     return {name: name[:length].upper() for name in names}

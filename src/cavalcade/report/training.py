@@ -1,4 +1,4 @@
-"""The report of training runs: learning curves with the spread of seeds, and where each run ended."""
+"""The report of training runs: learning curves with the spread over seeds, and final returns."""
 
 from collections.abc import Sequence
 
@@ -8,27 +8,26 @@ from matplotlib.figure import Figure
 from cavalcade.report.curves import Curve, smooth
 from cavalcade.report.page import page, paragraph, picture, table
 
-_TAIL = 0.05  # of a run, which its last return is the mean of
+_TAIL = 0.05  # last share of a run that its final return is averaged over
 
 
 def training_report(curves: Sequence[Curve]) -> str:
-    """A page about runs, each with one or more policies."""
+    """HTML report of runs, each with one or more policies."""
     return page(
         "Training",
         picture(curve_figure(curves)),
         paragraph(
-            "Mean return of training episodes, actions drawn by their probabilities. Line: mean of a run's policies. "
-            "Band: the least and the most of them, where a run has several."
+            "Mean return of training episodes, with sampled actions. Line: mean over a run's policies. "
+            "Band: minimum and maximum over policies, if a run has several."
         ),
         table(
-            ("run", "policies", "episodes each", "seconds", "return at the end", "least", "most"),
+            ("run", "policies", "episodes each", "seconds", "final return", "minimum", "maximum"),
             [_row(curve) for curve in curves],
         ),
     )
 
 
 def curve_figure(curves: Sequence[Curve]) -> Figure:
-    """Learning curves of runs."""
     figure = Figure(figsize=(8, 4.5))
     axes = figure.add_subplot()
     for curve in curves:

@@ -1,1 +1,1 @@
-"""Run directories: what a run leaves on disk, so that nothing is lost whenever it stops."""
+"""Training runs on disk: directories, checkpoints and logs; resumable at any moment."""

@@ -1,11 +1,11 @@
-"""Checkpoints: written aside, then renamed, so that there is never half of one.
+"""Checkpoints. They are written aside and then renamed, so that there is never a partial one.
 
-    checkpoints/<update>/policy.safetensors      the weights, by name
-                         optimizer.safetensors   what else learning changes
-                         state.npz               the environments
+    checkpoints/<update>/policy.safetensors      weights, by name
+                         optimizer.safetensors   all other state of the engine
+                         state.npz               environments
                          state.json              counters, log sizes, a hash of each of the other files
 
-Nothing in them is executed when they are read.
+Loading a checkpoint executes no code.
 """
 
 import hashlib
@@ -24,7 +24,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from cavalcade.errors import RunError
+from cavalcade.core.errors import RunError
+from cavalcade.ppo.snapshot import Counters, Snapshot
 
 FORMAT = 1
 POLICY, OPTIMIZER, ENVIRONMENT, STATE = "policy.safetensors", "optimizer.safetensors", "state.npz", "state.json"
@@ -35,7 +36,7 @@ _ASIDE, _OLD = ".writing-", ".old-"
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint that has been read and found whole."""
+    """A checkpoint that was read and verified."""
 
     path: Path
     policy: dict[str, Tensor]
@@ -43,30 +44,28 @@ class Checkpoint:
     environment: dict[str, NDArray]
     info: dict[str, Any]
 
+    @property
+    def snapshot(self) -> Snapshot:
+        """State of the engine at the checkpoint."""
+        clock, updates = (int(x) for x in self.learner["counters"].amax(0)) if "counters" in self.learner else (0, 0)
+        return Snapshot(self.policy, self.learner, self.environment, Counters(clock, updates))
 
-def save_checkpoint(
-    folder: Path,
-    update: int,
-    policy: Mapping[str, Tensor],
-    learner: Mapping[str, Tensor],
-    environment: Mapping[str, NDArray],
-    info: Mapping[str, Any],
-    keep: int,
-) -> Path:
+
+def save_checkpoint(folder: Path, update: int, snapshot: Snapshot, info: Mapping[str, Any], keep: int) -> Path:
     """Writes checkpoint `update` and removes all but the newest `keep`."""
     target, aside = folder / f"{update:08d}", folder / f"{_ASIDE}{update:08d}"
     try:
         shutil.rmtree(aside, ignore_errors=True)
         aside.mkdir(parents=True)
-        save_file({name: tensor.contiguous() for name, tensor in policy.items()}, aside / POLICY)
-        save_file({name: tensor.contiguous() for name, tensor in learner.items()}, aside / OPTIMIZER)
-        np.savez(aside / ENVIRONMENT, **environment)  # pyright: ignore[reportArgumentType]
+        save_file({name: tensor.contiguous() for name, tensor in snapshot.policy.items()}, aside / POLICY)
+        save_file({name: tensor.contiguous() for name, tensor in snapshot.learner.items()}, aside / OPTIMIZER)
+        np.savez(aside / ENVIRONMENT, **snapshot.games)  # pyright: ignore[reportArgumentType]
         hashes = {name: _hash(aside / name) for name in _HASHED}
         (aside / STATE).write_text(json.dumps({"format": FORMAT, "sha256": hashes, **info}, indent=1))
         for path in (*(aside / name for name in (*_HASHED, STATE)), aside):
             _to_disk(path)
         if target.exists():
-            target.rename(folder / f"{_OLD}{target.name}")  # until the new one stands
+            target.rename(folder / f"{_OLD}{target.name}")  # until the new one is in place
         aside.rename(target)
         _to_disk(folder)
         shutil.rmtree(folder / f"{_OLD}{target.name}", ignore_errors=True)
@@ -88,7 +87,7 @@ def checkpoints(folder: Path) -> list[Path]:
 
 
 def clear_aside(folder: Path) -> None:
-    """Removes what a killed process may have left half written; puts back what it was about to replace."""
+    """Removes what a killed process left half written, and restores what it was about to replace."""
     if folder.is_dir():
         for path in folder.glob(f"{_ASIDE}*"):
             shutil.rmtree(path, ignore_errors=True)
@@ -101,7 +100,7 @@ def clear_aside(folder: Path) -> None:
 
 
 def load_checkpoint(path: Path) -> Checkpoint:
-    """Reads a checkpoint and checks that it is whole."""
+    """Reads a checkpoint; raises `RunError` if it is incomplete or damaged."""
     try:
         info = json.loads((path / STATE).read_text())
         if info.get("format") != FORMAT:
@@ -116,13 +115,13 @@ def load_checkpoint(path: Path) -> Checkpoint:
         return Checkpoint(path, load_file(path / POLICY), load_file(path / OPTIMIZER), environment, info)
     except FileNotFoundError as error:
         raise RunError(
-            f"{path} is no checkpoint, or not a whole one: {Path(error.filename).name} is missing; {_ADVICE}"
+            f"{path} is not a complete checkpoint: {Path(error.filename).name} is missing; {_ADVICE}"
         ) from None
     except (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError, zipfile.BadZipFile) as error:
         raise RunError(f"{path} cannot be read ({type(error).__name__}); {_ADVICE}") from None
 
 
-_ADVICE = "remove it to go on from the one before, or restore it"
+_ADVICE = "remove it to resume from the one before, or restore it"
 
 
 def _hash(path: Path) -> str:
@@ -130,7 +129,7 @@ def _hash(path: Path) -> str:
 
 
 def _to_disk(path: Path) -> None:
-    """Makes sure a file or folder survives a power cut."""
+    """Flushes a file or folder to disk, so that it survives a power cut."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

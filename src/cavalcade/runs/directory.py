@@ -1,4 +1,4 @@
-"""A run's folder: who may write in it, its configuration, its logs and checkpoints."""
+"""Run directories: lock, configuration, metadata and checkpoints."""
 
 import fcntl
 import json
@@ -16,23 +16,23 @@ import numpy as np
 import torch
 import yaml
 
-from cavalcade import __version__
-from cavalcade.config import CyborgTrainConfig, GymTrainConfig, SearchConfig, TrainConfig, training_kind
-from cavalcade.config_mettagrid import MettagridTrainConfig
-from cavalcade.errors import ConfigError, RunError
-from cavalcade.plain import as_dict, differences, from_dict
+from cavalcade.config.base import RunConfig
+from cavalcade.config.io import as_dict, differences, from_dict
+from cavalcade.core.errors import ConfigError, RunError
+from cavalcade.core.version import __version__
 from cavalcade.runs.checkpoint import STATE, Checkpoint, checkpoints, clear_aside, load_checkpoint
+from cavalcade.targets import target_named
 
 CONFIG, META, METRICS, EPISODES, SEARCH, CHECKPOINTS, LOCK = (
     "config.yaml", "meta.json", "metrics.jsonl", "episodes.csv", "search.csv", "checkpoints", ".lock",
 )  # fmt: skip
-C = TypeVar("C", TrainConfig, CyborgTrainConfig, GymTrainConfig, MettagridTrainConfig, SearchConfig)
+C = TypeVar("C", bound=RunConfig)
 
 
 class RunDirectory(Generic[C]):
-    """runs/<name>/ of a training or a search, which `kind` of configuration says; locked for one process."""
+    """runs/<name>/ of a training or a search; kind: class of its configuration."""
 
-    def __init__(self, path: Path, kind: type[C] = TrainConfig):
+    def __init__(self, path: Path, kind: type[C]):
         self.path, self.kind = path, kind
         self.checkpoint_folder = path / CHECKPOINTS
 
@@ -41,21 +41,20 @@ class RunDirectory(Generic[C]):
 
     @property
     def config_file(self) -> Path:
-        """The configuration."""
         return self.path / CONFIG
 
     def exists(self) -> bool:
-        """Whether a run was begun here."""
+        """Whether the directory contains a run."""
         return self.config_file.exists()
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Holds the folder for this process; the lock ends with the process, however it ends."""
+        """Locks the directory for this process; the lock ends with the process, however it ends."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             handle = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT)
         except OSError as error:
-            raise RunError(f"{self.path} cannot be made or written: {error.strerror}") from None
+            raise RunError(f"{self.path} cannot be created or written: {error.strerror}") from None
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -67,33 +66,40 @@ class RunDirectory(Generic[C]):
             os.close(handle)
 
     def begin(self, config: C, meta: dict[str, Any]) -> None:
-        """Writes what a new run starts from."""
+        """Writes metadata and configuration of a new run."""
         if self.exists():
-            raise RunError(f"{self.path} holds a run already; go on with --resume {self.path}, or choose another --run")
+            raise RunError(
+                f"{self.path} already contains a run; resume with --resume {self.path}, or choose another --run"
+            )
         write_whole(self.path / META, json.dumps(meta, indent=1))
         write_whole(self.config_file, yaml.safe_dump(as_dict(config), sort_keys=False))
 
     def config(self) -> C:
-        """The configuration of the run."""
+        """Reads the configuration."""
         return from_dict(self.kind, read_yaml(self.config_file))
 
     def threads(self) -> int:
-        """How many threads the run was begun with."""
+        """CPU threads that the run started with."""
         return int(self.meta()["threads"])
 
     def meta(self) -> dict[str, Any]:
-        """What the run was begun with: versions, machine, threads."""
+        """Versions, machine, engine and threads that the run started with."""
         try:
             found = json.loads((self.path / META).read_text())
             int(found["threads"])
-            return found
-        except (OSError, ValueError, KeyError, TypeError) as error:
+            version = str(found.get("cavalcade", ""))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise RunError(f"{self.path / META} cannot be read ({type(error).__name__}); restore it") from None
+        if version.startswith("0.1."):
+            raise RunError(
+                f"{self.path} was begun by version {version}; resume it with that version, or begin a new run"
+            )
+        return found
 
     def checkpoint_for(self, config: C) -> Checkpoint | None:
-        """The newest checkpoint, if there is one; refuses to go on with other settings than it was made with.
+        """The newest checkpoint, or None; raises `RunError` if settings have changed since it was written.
 
-        How checkpoints are kept, and other intervals, may change.
+        Settings in `free_to_change` may differ.
         """
         checkpoint = self.latest()
         if checkpoint:
@@ -102,12 +108,12 @@ class RunDirectory(Generic[C]):
             if changed := differences(before, config):
                 raise RunError(
                     f"{self.config_file} was changed after {checkpoint.path.name} was written: {'; '.join(changed)}; "
-                    f"put it back, or begin a new run with --recipe {self.config_file}"
+                    f"restore it, or begin a new run with --recipe {self.config_file}"
                 )
         return checkpoint
 
     def latest(self) -> Checkpoint | None:
-        """The newest checkpoint, if there is one; what a killed process left half written is cleared away."""
+        """The newest checkpoint, or None; removes what a killed process left half written."""
         clear_aside(self.checkpoint_folder)
         found = checkpoints(self.checkpoint_folder)
         return load_checkpoint(found[-1]) if found else None
@@ -115,7 +121,7 @@ class RunDirectory(Generic[C]):
 
 def taking_over(mine: C, other: C) -> C:
     """A configuration with those settings of another that are free to change."""
-    for name in getattr(other, "free_to_change", ("checkpoint_every", "keep")):
+    for name in other.free_to_change:
         mine = _with(mine, other, *name.split("."))
     return mine
 
@@ -126,25 +132,18 @@ def _with(mine: Any, other: Any, name: str, *inner: str) -> Any:
 
 
 def open_run(path: Path) -> RunDirectory[Any]:
-    """An existing run of a training."""
-    plain = _settings_of(path, "train")
-    kind: Any = training_kind(str(plain.get("target", TrainConfig.target)))
-    return RunDirectory(path, kind)
-
-
-def open_search(path: Path) -> RunDirectory[SearchConfig]:
-    """An existing run of a search."""
-    _settings_of(path, "search")
-    return RunDirectory(path, SearchConfig)
+    """Opens an existing training run."""
+    plain = settings_of(path, "train")
+    return RunDirectory(path, target_named(str(plain.get("target", ""))).Config)
 
 
 def is_search(path: Path) -> bool:
-    """Whether a folder is the run of a search."""
+    """Whether a directory contains a search."""
     return (path / CONFIG).exists() and "searcher" in (read_yaml(path / CONFIG) or ())
 
 
 def target_of(path: Path) -> str:
-    """What a run, or the run of a checkpoint, was trained on; empty if there is no telling."""
+    """Target of a run, or of the run of a checkpoint; empty if unknown."""
     for folder in (path, path.parent.parent):
         if (folder / CONFIG).exists():
             plain = read_yaml(folder / CONFIG)
@@ -153,7 +152,7 @@ def target_of(path: Path) -> str:
 
 
 def checkpoint_in(path: Path) -> Path:
-    """The newest checkpoint of a run, or the checkpoint given."""
+    """The newest checkpoint of a run, or the path itself if it is a checkpoint."""
     if (path / CONFIG).exists():
         found = checkpoints(path / CHECKPOINTS)
         if not found:
@@ -164,21 +163,20 @@ def checkpoint_in(path: Path) -> Path:
     return path
 
 
-def _settings_of(path: Path, verb: str) -> dict[str, Any]:
-    """The settings of a run of a kind, as plain data."""
+def settings_of(path: Path, verb: str) -> dict[str, Any]:
+    """Settings of a run as plain data; raises `RunError` unless `verb` (train or search) made it."""
     if not (path / CONFIG).exists():
-        raise RunError(f"{path} is no run: it has no {CONFIG}")
+        raise RunError(f"{path} is not a run directory: it has no {CONFIG}")
     plain = read_yaml(path / CONFIG)
     if not isinstance(plain, dict):
-        raise ConfigError(f"{path / CONFIG} is no mapping of settings")
+        raise ConfigError(f"{path / CONFIG} is not a mapping of settings")
     found = "search" if "searcher" in plain else "train"
     if found != verb:
-        raise RunError(f"{path} is the run of a {found}; go on with: cavalcade {found} --resume {path}")
+        raise RunError(f"{path} is the run of a {found}; resume with: cavalcade {found} --resume {path}")
     return plain
 
 
 def read_yaml(path: Path) -> Any:
-    """The content of a YAML file."""
     try:
         return yaml.safe_load(path.read_text())
     except OSError as error:
@@ -189,7 +187,7 @@ def read_yaml(path: Path) -> Any:
 
 
 def write_whole(path: Path, content: str) -> None:
-    """Writes a file so that it is there as a whole or not at all."""
+    """Writes a file atomically."""
     aside = path.with_name(f".writing-{path.name}")
     try:
         with aside.open("w") as file:
@@ -204,7 +202,7 @@ def write_whole(path: Path, content: str) -> None:
 
 
 def provenance() -> dict[str, Any]:
-    """What a run was made with: versions and machine."""
+    """Versions and machine, for meta.json."""
     return {
         "cavalcade": __version__,
         "python": platform.python_version(),

@@ -1,4 +1,4 @@
-"""What a user sees of a run in progress: a live table on a terminal, a line now and then elsewhere, or nothing."""
+"""Progress of a run: a live table on a terminal, a line every few seconds elsewhere, or nothing."""
 
 import sys
 import time
@@ -13,7 +13,7 @@ from rich.table import Table
 
 @dataclass
 class Progress:
-    """Where a run stands."""
+    """Progress of a run."""
 
     update: int = 0
     updates: int = 0
@@ -25,71 +25,63 @@ class Progress:
     returns: dict[str, float] = field(default_factory=dict)  # mean of recent episodes, by kind
     losses: dict[str, float] = field(default_factory=dict)
     phases: dict[str, float] = field(default_factory=dict)  # share of time
-    machine: dict[str, str] = field(default_factory=dict)  # what else is known of the machine, in words
+    machine: dict[str, str] = field(default_factory=dict)  # further metrics of the machine, formatted
 
 
 class Display(Protocol):
     """Shows progress."""
 
     def due(self, last: bool) -> bool:
-        """Whether it is time to show something; last: the run is at its end."""
+        """Whether it is time to show progress; last: after the last update."""
         ...
 
-    def show(self, progress: Progress) -> None:
-        """Shows the state of the run."""
-        ...
+    def show(self, progress: Progress) -> None: ...
 
     def say(self, text: str) -> None:
-        """Something that happened once."""
+        """Prints a message."""
         ...
 
-    def close(self) -> None:
-        """Ends the show."""
-        ...
+    def close(self) -> None: ...
 
 
 class QuietDisplay:
     """Shows nothing."""
 
     def due(self, last: bool) -> bool:
-        """Never."""
         return False
 
     def show(self, progress: Progress) -> None:
-        """Nothing."""
+        pass
 
     def say(self, text: str) -> None:
-        """Nothing."""
+        pass
 
     def close(self) -> None:
-        """Nothing."""
+        pass
 
 
 class PlainDisplay:
-    """A line every few seconds."""
+    """Prints a line every few seconds."""
 
     def __init__(self, every: float = 2.0):
         self._every, self._next = every, time.monotonic() + every
 
     def due(self, last: bool) -> bool:
-        """If the last line is long enough ago, and at the end."""
         return last or time.monotonic() >= self._next
 
     def show(self, progress: Progress) -> None:
-        """A line."""
         self._next = time.monotonic() + self._every
         print(line(progress), flush=True)
 
     def say(self, text: str) -> None:
-        """A line."""
         print(text, flush=True)
 
     def close(self) -> None:
-        """Nothing is left to do."""
+        pass
 
 
 class LiveDisplay:
-    """A table that is redrawn in place."""
+    """Redraws a table in place."""
 
     def __init__(self, every: float = 0.25):
         self._every, self._next = every, 0.0
@@ -99,20 +91,18 @@ class LiveDisplay:
         self._live.start()
 
     def due(self, last: bool) -> bool:
-        """If the last picture is long enough ago, and at the end."""
         return last or time.monotonic() >= self._next
 
     def show(self, progress: Progress) -> None:
-        """Redraws."""
         self._next = time.monotonic() + self._every
         self._live.update(self._table(progress), refresh=True)
 
     def say(self, text: str) -> None:
-        """A line above the table."""
+        """Prints a message above the table."""
         self._live.console.print(text)
 
     def close(self) -> None:
-        """Leaves the last picture standing."""
+        """Leaves the last table on screen."""
         self._live.stop()
 
     def _table(self, p: Progress) -> Table:
@@ -134,7 +124,7 @@ class LiveDisplay:
 
 
 def line(p: Progress) -> str:
-    """The state of a run in a line."""
+    """Progress in one line."""
     returns = "  ".join(f"{name or 'return'} {value:.2f}" for name, value in p.returns.items())
     return (
         f"update {p.update:,}/{p.updates:,}  {p.episodes:,} episodes  {p.steps_per_second:,.0f} steps/s  "
@@ -143,10 +133,10 @@ def line(p: Progress) -> str:
 
 
 def make_display(quiet: bool) -> Display:
-    """What fits the place where output goes."""
+    """The display that suits the output."""
     if quiet:
         return QuietDisplay()
-    return LiveDisplay() if sys.stdout.isatty() else PlainDisplay()
+    return LiveDisplay() if sys.stdout.isatty() or Console().is_jupyter else PlainDisplay()
 
 
 def _duration(seconds: float) -> str:

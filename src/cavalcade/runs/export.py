@@ -1,6 +1,6 @@
-"""Policies for use elsewhere: one ONNX graph with the observation and the action mask as inputs.
+"""Export to ONNX: one graph with the observation and the action mask as inputs.
 
-A policy that follows an order enforced by a mask on what it sees applies that mask itself: it is part of the graph.
+If a policy follows an order that is enforced by a mask on its observations, the graph includes that mask.
 """
 
 from collections.abc import Callable
@@ -10,24 +10,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cavalcade.config import GymTrainConfig
+from cavalcade.core.errors import ConfigError, RunError
 from cavalcade.envs.cage2.orders import CAGE2
 from cavalcade.envs.cage2.scenario import FIRST_RESTORE_ACTION, NUM_HOSTS, TYPE_OF, USER0
 from cavalcade.envs.cage2.workflow import FIRST_REMOVE_ACTION
-from cavalcade.errors import ConfigError, RunError
 from cavalcade.policy.heads import Choice
 from cavalcade.policy.mlp import NETS
-from cavalcade.runs.policy import SavedPolicy
+from cavalcade.ppo.mlp_policy import MlpPolicy
 
 _OPSET = 17
 _IMPOSSIBLE = -1e30
 
 
-def export_onnx(saved: SavedPolicy, policy: int, path: Path) -> None:
+def export_onnx(saved: MlpPolicy, policy: int, path: Path) -> None:
     """Writes one policy as ONNX.
 
     Inputs: `observation` (B, O) float32, as the environment gives it, and `action_mask` (B, A) bool. Outputs:
-    `log_probability` (B, A), `value` (B,) and `action` (B,) int64, the likeliest. The mask of an order is applied to
+    `log_probability` (B, A), `value` (B,) and `action` (B,) int64, greedy. The mask of an order is applied to
     `action_mask`, unless it needs the true state: see `mask_words`.
     """
     try:
@@ -36,7 +35,7 @@ def export_onnx(saved: SavedPolicy, policy: int, path: Path) -> None:
     except ImportError:
         raise ConfigError("export needs a package: pip install 'cavalcade[onnx]'") from None
     if not isinstance(saved.head, Choice):
-        raise ConfigError(f"{saved.path} has actions of several parts; only policies that choose one of a list export")
+        raise ConfigError(f"{saved.path} has multi-part actions; only policies with a single discrete action export")
     spec = saved.spec
     weights, constants, nodes = saved.weights[policy], [], []
 
@@ -99,27 +98,26 @@ def export_onnx(saved: SavedPolicy, policy: int, path: Path) -> None:
         raise RunError(f"{path} cannot be written: {error.strerror}") from None
 
 
-def masks_itself(saved: SavedPolicy) -> bool:
-    """Whether the graph of a policy applies the mask of its order."""
-    return saved.order_mask is not None and not saved.order_mask.by_truth
+def masks_itself(saved: MlpPolicy) -> bool:
+    """Whether the exported graph applies the mask of the policy's order."""
+    return saved.mask is not None and not saved.mask.by_truth
 
 
-def mask_words(saved: SavedPolicy) -> str:
-    """How the order of an exported policy is enforced."""
-    if saved.order_mask is None:
-        return "not enforced by a mask; nothing is to be done"
-    if saved.order_mask.by_truth:
-        return "enforced on the true state, which the graph does not see; take what it forbids out of action_mask"
-    return "its mask is part of the graph; give action_mask as the environment does"
+def mask_words(saved: MlpPolicy) -> str:
+    """How the order of an exported policy is enforced, as text for the user."""
+    if saved.mask is None:
+        return "not enforced by a mask; no further masking is needed"
+    if saved.mask.by_truth:
+        return "enforced on the true state, which the graph does not see; remove what it forbids from action_mask"
+    return "its mask is part of the graph; pass action_mask as the environment gives it"
 
 
-def _order_nodes(saved: SavedPolicy, constant: Callable[[str, NDArray], str], node: Callable[..., Any]) -> list[Any]:
-    """`allowed`: the action mask without the repairs that the order forbids.
+def _order_nodes(saved: MlpPolicy, constant: Callable[[str, NDArray], str], node: Callable[..., Any]) -> list[Any]:
+    """Nodes that compute `allowed`: the action mask without the repairs that the order forbids.
 
-    Types are open where the observation shows a host of theirs compromised. If several are, all but the first in the
-    order are blocked.
+    A type is open if the observation shows one of its hosts compromised. If several types are open, repairs of all
+    but the first of them in the order are blocked.
     """
-    assert not isinstance(saved.config, GymTrainConfig)
     order = CAGE2.parse(saved.order)
     types, place = len(order), np.argsort(order)
     shows = np.zeros((saved.spec.inputs, types), np.float32)
@@ -151,8 +149,8 @@ def _order_nodes(saved: SavedPolicy, constant: Callable[[str, NDArray], str], no
     ]
 
 
-def check_onnx(saved: SavedPolicy, policy: int, path: Path, samples: int = 256) -> float:
-    """The largest difference between the exported policy and ours in torch, over random observations and masks."""
+def check_onnx(saved: MlpPolicy, policy: int, path: Path, samples: int = 256) -> float:
+    """Largest difference between the exported graph and the policy in torch, on random observations and masks."""
     import onnxruntime
     import torch
 
@@ -164,7 +162,7 @@ def check_onnx(saved: SavedPolicy, policy: int, path: Path, samples: int = 256) 
     mask = rng.random((samples, saved.spec.actions)) < 0.7
     mask[:, 0] = True
     kept = mask.copy()
-    if masks_itself(saved) and (order_mask := saved.order_mask):
+    if masks_itself(saved) and (order_mask := saved.mask):
         order_mask.restrict(observation, kept)
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     log_prob, value, _ = session.run(None, {"observation": observation, "action_mask": mask})

@@ -1,4 +1,4 @@
-"""Logs that are appended in batches: held back for 100 rows or 2 seconds, whichever comes first."""
+"""Append-only logs, buffered for up to 100 rows or 2 seconds."""
 
 import io
 import os
@@ -6,13 +6,13 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from cavalcade.errors import RunError
+from cavalcade.core.errors import RunError
 
 ROWS, SECONDS = 100, 2.0
 
 
 class Log:
-    """A text file of rows. Opened at `offset`, anything behind it is cut off: it is from after the checkpoint."""
+    """A text file of rows. Opened at `offset`, it is truncated there: later rows are from after the checkpoint."""
 
     def __init__(self, path: Path, header: str | None = None, offset: int | None = None):
         self.path = path
@@ -20,7 +20,7 @@ class Log:
         self._since = time.monotonic()
         size = path.stat().st_size if path.exists() else 0
         if offset is not None and size < offset:
-            raise RunError(f"{path} has {size} bytes, the checkpoint says {offset}; the log was cut, restore it")
+            raise RunError(f"{path} has {size} bytes, the checkpoint says {offset}; the log was truncated, restore it")
         self._file = io.open(path, "r+b" if path.exists() else "w+b", buffering=0)  # noqa: UP020, SIM115
         self._file.truncate(offset or 0)
         self._file.seek(offset or 0)
@@ -28,13 +28,13 @@ class Log:
             self.write([header])
 
     def write(self, rows: Iterable[str]) -> None:
-        """Adds rows; writes when enough are held."""
+        """Adds rows; flushes once enough are buffered."""
         self._held += rows
         if len(self._held) >= ROWS or time.monotonic() - self._since > SECONDS:
             self.flush()
 
     def flush(self) -> int:
-        """Writes what is held; returns the size of the file. A row is either there as a whole or not at all."""
+        """Writes buffered rows and returns the size of the file; a failed write leaves no partial row."""
         if self._held:
             content = ("\n".join(self._held) + "\n").encode()
             start = self._file.tell()
@@ -46,13 +46,12 @@ class Log:
                 self._file.truncate(start)
                 self._file.seek(start)
                 raise RunError(
-                    f"{self.path} cannot be written: {os.strerror(error.errno or 0)}; make room and resume"
+                    f"{self.path} cannot be written: {os.strerror(error.errno or 0)}; free disk space and resume"
                 ) from None
             self._held.clear()
         self._since = time.monotonic()
         return self._file.tell()
 
     def close(self) -> None:
-        """Writes what is held and closes the file."""
         self.flush()
         self._file.close()

@@ -1,4 +1,4 @@
-"""A word to the user while something takes its time."""
+"""Status messages for operations that take a while."""
 
 import sys
 import threading
@@ -11,10 +11,10 @@ from rich.console import Console
 
 @contextmanager
 def waiting(message: str, after: float = 1.0, every: float = 10.0) -> Iterator[Callable[[str], None]]:
-    """Says on stderr what is going on if the block takes longer than `after` seconds; a spinner on a terminal.
+    """Prints a message on stderr if the block takes longer than `after` seconds; a spinner on a terminal.
 
-    The block may call what it gets with news: the spinner shows them at once; elsewhere they are a line, at most one in
-    `every` seconds.
+    Yields a function that updates the message. The spinner shows updates at once; elsewhere they are printed, at most
+    one every `every` seconds.
     """
     console = Console(file=sys.stderr)
     status = console.status(message)

@@ -1,25 +1,21 @@
-"""Where else metrics can go: TensorBoard and Weights & Biases, behind one small interface."""
+"""Metric writers besides the run directory: TensorBoard and Weights & Biases."""
 
 from pathlib import Path
 from typing import Any, Protocol
 
-from cavalcade.errors import ConfigError
+from cavalcade.core.errors import ConfigError
 
 
 class Writer(Protocol):
-    """Takes numbers by name."""
+    """Writes scalars by name."""
 
-    def scalars(self, step: int, values: dict[str, float]) -> None:
-        """Numbers at a step."""
-        ...
+    def scalars(self, step: int, values: dict[str, float]) -> None: ...
 
-    def close(self) -> None:
-        """Writes what is left."""
-        ...
+    def close(self) -> None: ...
 
 
 class TensorBoardWriter:
-    """Event files in the run's folder."""
+    """Writes event files into the run directory."""
 
     def __init__(self, folder: Path):
         try:
@@ -29,17 +25,15 @@ class TensorBoardWriter:
         self._writer = SummaryWriter(str(folder / "tensorboard"))
 
     def scalars(self, step: int, values: dict[str, float]) -> None:
-        """Numbers at a step."""
         for name, value in values.items():
             self._writer.add_scalar(name, value, step)
 
     def close(self) -> None:
-        """Writes what is left."""
         self._writer.close()
 
 
 class WandbWriter:
-    """A Weights & Biases run; with WANDB_MODE=offline it stays in the run's folder."""
+    """Writes to a Weights & Biases run; with WANDB_MODE=offline, into the run directory."""
 
     def __init__(self, folder: Path, config: dict[str, Any]):
         try:
@@ -49,14 +43,11 @@ class WandbWriter:
         self._run = wandb.init(project="cavalcade", name=folder.name, dir=str(folder), config=config, resume="allow")
 
     def scalars(self, step: int, values: dict[str, float]) -> None:
-        """Numbers at a step."""
         self._run.log(values, step=step)
 
     def close(self) -> None:
-        """Writes what is left."""
         self._run.finish()
 
 
 def make_writer(name: str, folder: Path, config: dict[str, Any]) -> Writer:
-    """A writer by name."""
     return TensorBoardWriter(folder) if name == "tensorboard" else WandbWriter(folder, config)

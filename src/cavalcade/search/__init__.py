@@ -1,1 +1,1 @@
-"""Search over workflows: a Gaussian process over orders, searchers, and the run that trains what they ask for."""
+"""Search over workflows: a Gaussian process over orders, searchers, and the run that trains what they propose."""

@@ -1,4 +1,4 @@
-"""What a search has found: were orders followed, do they matter, which is best, what does each precedence do."""
+"""Analysis of a search: were orders followed, do they matter, which is best, what is the effect of each precedence."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from cavalcade.config import SearchConfig
-from cavalcade.search.members import CONFIRM, CONTROL, ORDER, PLAIN, SEARCH, Result
+from cavalcade.search.config import SearchConfig
+from cavalcade.search.members import CONFIRM, CONTROL, ORDER, PLAIN, SEARCHING, Result
 from cavalcade.search.verdict import (
     ALPHA,
     LEVEL,
@@ -26,29 +26,29 @@ from cavalcade.search.verdict import (
 from cavalcade.workflow.orders import Order, Subtasks, classes, precedences
 from cavalcade.workflow.summary import pooled_compliance
 
-_MOST_UNFOLLOWED = 0.1  # share of orders; beyond it, what was to be varied did not vary
+_MOST_UNFOLLOWED = 0.1  # share of orders; above it, the manipulation failed
 
 
 class Ranked(NamedTuple):
-    """An order and what is known of it."""
+    """An order and its statistics."""
 
     order: int
     mean: float  # posterior
-    deviation: float
+    deviation: float  # standard deviation of the posterior
     trainings: int
-    score: float  # mean of its scores in the search, not a number if it was not trained
-    compliance: float  # over all its trainings, by Blue's table; not a number if no decision counted
-    counted: float  # decisions that counted per episode
+    score: float  # mean of its scores in the search, NaN if it was not trained
+    compliance: float  # over all its trainings, by Blue's table; NaN if no decision counted
+    counted: float  # decisions per episode that counted
     true_compliance: float
     binding: float  # decisions per episode in which it forbade something
-    confirmed: float  # IQM of trainings from scratch on other games, not a number if there were none …
+    confirmed: float  # IQM of its confirmation trainings, NaN without any …
     low: float  # … and its 95 % interval
     high: float
     followed: bool
 
 
 class Explained(NamedTuple):
-    """How much of the variance of scores lies between orders: one-way analysis of repeated trainings."""
+    """Variance components of scores between and within orders: one-way analysis of repeated trainings."""
 
     orders: int
     trainings: int
@@ -58,47 +58,47 @@ class Explained(NamedTuple):
 
 
 class Effect(NamedTuple):
-    """How much better an order is that puts a before b, the rest equal; corrected for the number of pairs."""
+    """Gain in score of orders that put a before b, all else equal; corrected for the number of pairs."""
 
     a: str
     b: str
     mean: float
     low: float
     high: float
-    binding: float  # decisions per episode in which one of them came before the other
+    binding: float  # decisions per episode that this pair bound
 
 
 class Check(NamedTuple):
-    """The manipulation check: did orders vary what policies do?"""
+    """The manipulation check: did orders change what policies do?"""
 
-    trials: dict[int, list[float]]  # scores of comparable trainings from scratch, by order that was followed
-    unfollowed: list[int]  # orders left out
-    confirmed: bool  # trials are those of the confirmation
-    classes: dict[int, int]  # by order: its class, the first order that binds as it does
-    bound: NDArray  # decisions per episode that bound, by pair of subtasks
+    trials: dict[int, list[float]]  # scores of comparable trainings from scratch, by followed order
+    unfollowed: list[int]  # orders that are excluded
+    confirmed: bool  # whether trials are those of the confirmation
+    classes: dict[int, int]  # by order: its class, named by the first order that binds identically
+    bound: NDArray  # binding decisions per episode, by pair of subtasks
 
     @property
     def units(self) -> dict[int, list[float]]:
-        """Scores by class: orders that never bind differently are one and the same."""
+        """Scores by class: orders that never bind differently are equivalent."""
         return by_class(self.trials, self.classes)
 
     @property
     def failed(self) -> bool:
-        """Whether too few orders were followed to say anything about them."""
+        """Whether too many orders were not followed."""
         return len(self.unfollowed) > _MOST_UNFOLLOWED * (len(self.unfollowed) + len(self.trials))
 
 
 @dataclass(frozen=True)
 class Findings:
-    """Everything a search has to say."""
+    """Results of the analysis of a search."""
 
     ranking: list[Ranked]
     explained: Explained | None
     effects: list[Effect]
     groups: dict[str, list[float]]  # scores of trainings from scratch: the best order, and each control
-    best: int  # the order with the highest posterior mean among those followed, −1 if there is none
+    best: int  # followed order with the highest posterior mean, −1 if there is none
     winner: bool  # whether it is better than plain PPO or than the runner-up
-    headline: str  # which is best, and better than what
+    headline: str  # sentence about the best order
     check: Check
     verdict: Verdict | None
     answer: str
@@ -106,7 +106,7 @@ class Findings:
 
 
 def explain(scores: Sequence[Sequence[float]]) -> Explained | None:
-    """Share of the variance between groups, from at least two groups of at least two."""
+    """Variance components of groups of scores; None without two groups of at least two scores."""
     groups = [np.asarray(g, np.float64) for g in scores if len(g) >= 2]
     if len(groups) < 2:
         return None
@@ -122,27 +122,27 @@ def explain(scores: Sequence[Sequence[float]]) -> Explained | None:
 
 
 def comparable(config: SearchConfig, results: Sequence[Result], purposes: Sequence[str]) -> list[Result]:
-    """Trainings of orders at one budget: of a search by halving, those of the highest rung that compares any."""
+    """Trainings of orders at equal budget; with halving, those of the highest rung with at least two orders."""
     mine = [r for r in results if r.member.kind == ORDER and r.member.purpose in purposes]
     rung = top_rung(mine) if config.searcher == "halving" else None
     return [r for r in mine if rung is None or r.member.rung == rung]
 
 
 def top_rung(results: Sequence[Result]) -> int:
-    """The highest rung with at least two orders of the search."""
+    """The highest rung with at least two orders."""
     rungs = sorted({r.member.rung for r in results}, reverse=True)
     orders = {rung: {r.member.order for r in results if r.member.rung == rung} for rung in rungs}
     return next((rung for rung in rungs if len(orders[rung]) >= 2), rungs[-1] if rungs else 0)
 
 
 def check(config: SearchConfig, orders: Sequence[Order], results: Sequence[Result]) -> Check:
-    """Which trainings from scratch can be compared, and whether what was to be varied did vary."""
+    """Selects comparable trainings from scratch, and checks whether orders were followed."""
     trained = [r for r in results if r.member.kind == ORDER]
     bound = np.mean([r.bound for r in trained], axis=0) if trained else np.zeros(0)
     unit = classes(orders, np.flatnonzero(bound > 0))
     listed = config.searcher in ("exhaustive", "fixed", "random")  # their orders do not depend on scores
     found: list[tuple[int, bool, list[Result]]] = []
-    for purpose in (CONFIRM, SEARCH) if listed else (CONFIRM,):
+    for purpose in (CONFIRM, SEARCHING) if listed else (CONFIRM,):
         mine = [r for r in comparable(config, results, (purpose,)) if not r.member.start]
         counts = np.bincount([unit[r.member.order] for r in mine], minlength=len(orders))
         found.append((int((counts >= 2).sum()), purpose == CONFIRM, mine))
@@ -157,7 +157,7 @@ def check(config: SearchConfig, orders: Sequence[Order], results: Sequence[Resul
 
 
 def by_class(scores: Mapping[int, Sequence[float]], unit: Mapping[int, int] | Sequence[int]) -> dict[int, list[float]]:
-    """Scores of orders, joined by the class of each order."""
+    """Scores of orders, joined by class."""
     found: dict[int, list[float]] = {}
     for order, some in scores.items():
         found.setdefault(unit[order], []).extend(some)
@@ -165,12 +165,12 @@ def by_class(scores: Mapping[int, Sequence[float]], unit: Mapping[int, int] | Se
 
 
 def pooled(results: Sequence[Result], name: str = "compliance", counted: str = "counted") -> float:
-    """Compliance over all decisions of some trainings; not a number if none counted."""
+    """Compliance over all decisions of some trainings; NaN if none counted."""
     return pooled_compliance((getattr(r, name), getattr(r, counted)) for r in results)
 
 
 def verdict_of(config: SearchConfig, found: Check) -> Verdict | None:
-    """The verdict on what was checked; none where there is nothing to judge."""
+    """The verdict on the checked trainings; None if there is nothing to compare."""
     if found.failed or len(found.units) < 2:
         return None
     return judge(found.units, margin=config.margin, looks=config.confirm_batches if found.confirmed else 1)
@@ -179,7 +179,7 @@ def verdict_of(config: SearchConfig, found: Check) -> Verdict | None:
 def findings(
     config: SearchConfig, subtasks: Subtasks, orders: Sequence[Order], results: Sequence[Result], belief: Any
 ) -> Findings:
-    """What the results of a search say; belief: the posterior given all of them."""
+    """Analyses the results of a search; belief: the posterior given all of them."""
     found = check(config, orders, results)
     verdict = verdict_of(config, found)
     groups: dict[str, list[float]] = {}
@@ -213,13 +213,13 @@ def findings(
 
 
 def _ranking(config: SearchConfig, results: Sequence[Result], belief: Any, found: Check) -> list[Ranked]:
-    mine = comparable(config, results, (SEARCH, CONFIRM))
+    mine = comparable(config, results, (SEARCHING, CONFIRM))
     ranking = []
     for i in np.argsort(-belief.mean):
         rs = [r for r in mine if r.member.order == i]
         if not rs:
             continue
-        searched = [r.score for r in rs if r.member.purpose == SEARCH]
+        searched = [r.score for r in rs if r.member.purpose == SEARCHING]
         again = interval_of([r.score for r in rs if r.member.purpose == CONFIRM])
         ranking.append(
             Ranked(
@@ -242,7 +242,7 @@ def _ranking(config: SearchConfig, results: Sequence[Result], belief: Any, found
 
 
 def interval_of(scores: Sequence[float]) -> Interval:
-    """The IQM of scores with its interval; not a number where there are none."""
+    """IQM of scores with its 95 % interval; NaN without scores."""
     if not len(scores):
         return Interval(math.nan, math.nan, math.nan)
     rng = np.random.Generator(np.random.Philox(key=0))
@@ -254,7 +254,7 @@ def _best(
 ) -> tuple[int, bool, str]:
     """The best order, whether it beats plain PPO or the runner-up, and a sentence about it.
 
-    Comparisons are corrected for the number of classes the best was chosen from.
+    Comparisons are corrected for the number of classes that the best was chosen from.
     """
     followed = [r.order for r in ranking if r.followed and (r.order in found.trials or not found.trials)]
     if not followed:
@@ -304,7 +304,7 @@ def _answer(config: SearchConfig, found: Check, verdict: Verdict | None) -> str:
 
 
 def _notes(config: SearchConfig, found: Check, subtasks: Subtasks, orders: Sequence[Order]) -> list[str]:
-    """What the manipulation check says."""
+    """Notes on the manipulation check."""
     notes = []
     if found.unfollowed:
         names = ", ".join(subtasks.text(orders[order]) for order in found.unfollowed)
@@ -319,16 +319,16 @@ def _notes(config: SearchConfig, found: Check, subtasks: Subtasks, orders: Seque
 
 
 def partial_contrasts(signs: NDArray) -> NDArray:
-    """Weights of orders that give the effect of each precedence, the others equal: least squares, (pairs, orders).
+    """Weights of orders that give the effect of each precedence, all else equal: least squares, (pairs, orders).
 
-    Precedences go together (what comes before b comes before c more often if b does), so plain differences of means
-    would give effects to precedences that have none.
+    Precedences are correlated (what comes before b comes before c more often if b does), so plain differences of means
+    would attribute effects to precedences that have none.
     """
     return 2 * np.linalg.pinv(np.column_stack([np.ones(len(signs)), signs]))[1:]
 
 
 def believed_effects(signs: NDArray, belief: Any) -> list[Interval]:
-    """The effect of each precedence from the posterior over all orders, corrected for their number."""
+    """Effect of each precedence from the posterior over all orders, corrected for the number of pairs."""
     z = float(stats.norm.isf(LEVEL / signs.shape[1] / 2))
     found = []
     for contrast in partial_contrasts(signs):
@@ -339,7 +339,7 @@ def believed_effects(signs: NDArray, belief: Any) -> list[Interval]:
 
 
 def trained_effects(signs: NDArray, trials: Mapping[int, Sequence[float]]) -> list[Interval]:
-    """The effect of each precedence where every order was trained, from the IQMs of orders.
+    """Effect of each precedence from the IQMs of orders, if every order was trained.
 
     Trainings are resampled within each order; the spread is corrected for the few trainings of each, and the level for
     the number of precedences.

@@ -1,486 +1,158 @@
-"""Settings: frozen dataclasses, every field documented where it is declared; sizes are checked at construction."""
+"""Settings of searches."""
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Literal
 
-import yaml
-
-from cavalcade.config_workflow import WorkflowConfig
-from cavalcade.device import Device
-from cavalcade.errors import ConfigError, at_least, one_of, seed_from
-from cavalcade.plain import differences
-
-
-@dataclass(frozen=True)
-class PPOConfig:
-    """How a policy learns (Schulman et al. 2017, with the options that came to be used with it)."""
-
-    num_envs: int = 50
-    """Environments per policy."""
-    update_steps: int = 100
-    """Steps of every environment between two updates."""
-    epochs: int = 4
-    """Passes over the samples of an update."""
-    minibatches: int = 1
-    """Minibatches per pass."""
-    accumulate: int = 1
-    """Pieces in which a minibatch's gradient is computed: the same mathematics, in less memory."""
-    learning_rate: float = 2e-3
-    """Step size of Adam."""
-    schedule: Literal["linear", "constant"] = "linear"
-    """Whether the learning rate falls to 0 over the run."""
-    gamma: float = 0.99
-    """Discount."""
-    gae_lambda: float = 0.95
-    """λ of generalised advantage estimation."""
-    clip: float = 0.2
-    """ε: how far the probability ratio counts."""
-    value_coef: float = 0.5
-    """Weight of the value loss."""
-    value_clip: float = 0.0
-    """How far a value may move in an update before its loss is clipped; 0 for no clipping. Needs plain rows."""
-    entropy_coef: float = 0.01
-    """Weight of the entropy bonus."""
-    grad_clip: float = 0.5
-    """Largest norm of a gradient; 0 for no clipping."""
-    target_kl: float = 0.0
-    """A policy whose update has moved it 1.5 times this far (KL divergence) stops it there; 0 for no limit."""
-    normalise_advantages: bool = True
-    """Advantages to mean 0 and deviation 1, per update."""
-    normalise_returns: bool = True
-    """Scale rewards by the running deviation of discounted returns."""
-    normalise_observations: bool = False
-    """Shift and scale observations by their running mean and deviation."""
-    horizon_ends: bool = False
-    """Treat running out of time as the end of the game, instead of bootstrapping from the last observation."""
-    replay: int = 0
-    """Recent rollouts to learn from once more, with importance weights. Needs the torch learner."""
-    hidden: tuple[int, ...] = (64, 64)
-    """Widths of the hidden layers, of actor and critic alike."""
-    rows: Literal["auto", "distinct", "plain"] = "auto"
-    """distinct: compute each different observation once (same mathematics); auto: wherever that can be."""
-    learner: Literal["auto", "fused", "torch"] = "auto"
-    """fused: compiled kernels on the CPU; torch: the plain reference; auto: fused wherever it can be."""
-
-    def __post_init__(self):
-        for name in ("num_envs", "update_steps", "epochs", "minibatches", "accumulate"):
-            at_least(name, getattr(self, name), 1)
-        at_least("replay", self.replay, 0)
-        samples = self.num_envs * self.update_steps
-        if samples % (self.minibatches * self.accumulate):
-            raise ConfigError(
-                f"{self.num_envs} environments × {self.update_steps} steps = {samples} samples do not divide into "
-                f"{self.minibatches} minibatches × {self.accumulate} pieces"
-            )
-        for name, low, high in (
-            ("learning_rate", 0, 10), ("gamma", 0, 1), ("gae_lambda", 0, 1), ("clip", 0, 10), ("value_coef", 0, 1e6),
-            ("value_clip", 0, 1e6), ("entropy_coef", 0, 1e6), ("grad_clip", 0, 1e6), ("target_kl", 0, 1e6),
-        ):  # fmt: skip
-            if not low <= getattr(self, name) <= high:
-                raise ConfigError(f"{name} is {getattr(self, name)}; it must be from {low} to {high:g}")
+from cavalcade.config.base import RunConfig, Settings, number, whole
+from cavalcade.config.hosting import WorkerConfig
+from cavalcade.config.io import differences
+from cavalcade.config.ppo import PPOConfig
+from cavalcade.config.workflow import WorkflowConfig
+from cavalcade.core.device import Device
+from cavalcade.core.errors import ConfigError, one_of, seed_from
+from cavalcade.envs.cage2.task import Cage2Task, Original
 
 
 @dataclass(frozen=True)
-class Cage2Task:
-    """Which game of CAGE-2 is played."""
+class RayConfig(Settings):
+    """Ray tasks of a search, with --executor ray."""
 
-    red: Literal["bline", "meander", "sleep", "mixed"] = "bline"
-    """Who attacks; mixed draws one of the three for each episode."""
-    revision: Literal["head", "leaderboard-2022"] = "head"
-    """The game as the repository stands, or as it was when the 2022 leaderboard was made."""
-    variant: Literal["challenge", "workflow"] = "challenge"
-    """Blue's table through the official wrapper or through that of the workflow-search scripts."""
-    green: bool = False
-    """Let Green scan ports."""
-    horizon: int = 100
-    """Steps per episode."""
-    extras: tuple[Literal["scans", "decoys", "action", "time"], ...] = ()
-    """What the policy sees besides the 52 values of the table."""
-
-    def __post_init__(self):
-        at_least("horizon", self.horizon, 1)
-
-    @property
-    def shown(self) -> dict[str, Any]:
-        """Options of the game that decide what a policy sees."""
-        options = {"revision": self.revision, "variant": self.variant, "green": self.green, "extras": self.extras}
-        return options | {"dtype": "float32" if "time" in self.extras else "uint8"}
-
-
-@dataclass(frozen=True)
-class HostConfig:
-    """How single environments are hosted."""
-
-    backend: Literal["serial", "pipe", "shared", "async", "ray"] = "async"
-    """serial: in this process; pipe: workers with pickled messages; shared: workers that write into shared memory;
-    async: the same in groups, so that some step while the learner thinks about others; ray: actors on many machines,
-    which with gym: play whole rollouts by themselves."""
-    workers: int = 0
-    """Worker processes; 0 for one per core. With backend ray: actors; 0 for one per CPU of the cluster but one."""
     ray_address: str = ""
-    """With Ray: of a cluster, e.g. auto or 10.0.0.1:6379; without one, Ray runs on this machine alone and listens on
-    loopback only."""
-    staleness: int = 2
-    """With backend ray: updates that experience may be old when it is learnt from; 0 waits for all actors each time."""
-    correction: bool = True
-    """With backend ray: correct for old experience, by V-trace."""
-    async_factor: int = 2
-    """With backend async: groups of environments."""
-    spin: float = 200.0
-    """Microseconds that learner and workers look for work before they sleep, as long as it comes that soon."""
-    worker_timeout: float = 60.0
-    """Seconds after which a worker counts as hanging and is replaced."""
-    max_restarts: int = 10
-    """Workers replaced after which the run stops, with a checkpoint."""
-    true_state_every: int = 0
-    """Steps between looks at the true state, for environments with a method true_state(); 0 for never."""
-    infos: tuple[str, ...] = ()
-    """Infos of the last step of an episode that are kept as figures of it, e.g. is_success."""
-
-    def __post_init__(self):
-        for name, least in (
-            ("workers", 0),
-            ("async_factor", 1),
-            ("max_restarts", 0),
-            ("true_state_every", 0),
-            ("staleness", 0),
-        ):
-            at_least(name, getattr(self, name), least)
-        if not 0 <= self.spin <= 1e6:
-            raise ConfigError(f"spin is {self.spin}; it must be from 0 to 1e6 microseconds")
-        if not self.worker_timeout > 0:
-            raise ConfigError(f"worker_timeout is {self.worker_timeout}; it must be above 0")
-
-
-@dataclass(frozen=True)
-class TrainConfig:
-    """A training run."""
-
-    task: Cage2Task = field(default_factory=Cage2Task)
-    ppo: PPOConfig = field(default_factory=PPOConfig)
-    workflow: WorkflowConfig = field(default_factory=WorkflowConfig)
-    target: str = "cage2"
-    """What is trained on."""
-    order: str = ""
-    """Order of host types in which the policies repair, by name or with > between types, e.g. critical_first; none if
-    not given."""
-    episodes: int = 100_000
-    """Episodes that each policy plays."""
-    seed: int = 0
-    """Seed of the first policy; the others follow on."""
-    policies: int = 1
-    """Policies trained side by side, each with a seed of its own."""
-    device: Device = "auto"
-    """Where games and learning run; auto: on the GPU if there is one and it has what is asked for."""
-    precision: Literal["fp32", "tf32", "bf16"] = "tf32"
-    """On a GPU: of products of matrices; weights stay in single precision."""
-    checkpoint_every: int = 500
-    """Updates between checkpoints; 0 for one at the end only."""
-    keep: int = 3
-    """Checkpoints kept."""
-
-    free_to_change: ClassVar[tuple[str, ...]] = ("checkpoint_every", "keep", "device", "precision")
-
-    def __post_init__(self):
-        one_of("target", self.target, (type(self).target,))
-        seed_from("seed", self.seed)
-        for name, least in (("episodes", 1), ("policies", 1), ("checkpoint_every", 0), ("keep", 1)):
-            at_least(name, getattr(self, name), least)
-        if not self.order and (given := differences(WorkflowConfig(), self.workflow)):
-            raise ConfigError(f"{given[0].split()[0]} is given without an order; name one with --order")
-        if not self.updates:
-            raise ConfigError(
-                f"{self.episodes} episodes of {self.task.horizon} steps are fewer than one update of "
-                f"{self.ppo.num_envs} environments × {self.ppo.update_steps} steps; give more episodes"
-            )
-
-    @property
-    def updates(self) -> int:
-        """Updates that fit into the budget of episodes; it is never exceeded."""
-        return self.episodes * self.task.horizon // (self.ppo.num_envs * self.ppo.update_steps)
-
-    @property
-    def seeds(self) -> list[int]:
-        """Seeds of the policies."""
-        return list(range(self.seed, self.seed + self.policies))
-
-
-@dataclass(frozen=True)
-class CyborgTrainConfig(TrainConfig):
-    """A training run in the original CybORG."""
-
-    target: str = "cyborg"
-    """What is trained on."""
-    cyborg: str = ""
-    """A clone of cage-challenge/cage-challenge-2."""
-    cyborg_python: str = ""
-    """An interpreter with CybORG's old dependencies; this one if not given."""
-    host: HostConfig = field(default_factory=HostConfig)
+    """Address of a Ray cluster, e.g. auto or 10.0.0.1:6379.
+    Empty starts Ray on this machine, listening on loopback only."""
+    task_cpus: int = whole(1, 1)
+    """CPUs per task."""
+    task_gpus: float = 0.0
+    """GPUs per task; fractions share a GPU."""
+    task_orders: int = whole(1, 1)
+    """Orders that a task trains as one population; a GPU has room for all orders."""
+    task_updates: int = whole(50, 1)
+    """Updates per task; after a node is lost, at most these are repeated."""
+    max_losses: int = whole(5, 0)
+    """Consecutive losses of one task after which the search stops."""
 
     def __post_init__(self):
         super().__post_init__()
-        if self.device == "cuda":
-            raise ConfigError("device is cuda with target cyborg; CybORG and its learner run on the CPU")
-        if not self.cyborg:
-            raise ConfigError("target is cyborg without --cyborg; name your clone of cage-challenge/cage-challenge-2")
-        _check_cyborg_host(self.host)
-
-
-def _check_cyborg_host(host: HostConfig) -> None:
-    if host.backend == "ray":
-        raise ConfigError("backend is ray with target cyborg; the original is on this machine, take async")
-    if host.infos:
-        raise ConfigError(f"infos is {', '.join(host.infos)}; CybORG has none that say anything of an episode")
-
-
-@dataclass(frozen=True)
-class GymTrainConfig:
-    """A training run on a Gymnasium environment."""
-
-    ppo: PPOConfig = field(default_factory=lambda: GYM_PPO)
-    host: HostConfig = field(default_factory=HostConfig)
-    target: str = "gym:CartPole-v1"
-    """What is trained on: gym: and the name of an environment, or gym:package:name to import a package first."""
-    env_options: tuple[str, ...] = ()
-    """Options of the environment, each as name=value, e.g. is_slippery=false."""
-    steps: int = 500_000
-    """Environment steps, never exceeded."""
-    seed: int = 0
-    """Seed of the policy and of the environments."""
-    checkpoint_every: int = 50
-    """Updates between checkpoints; 0 for one at the end only."""
-    keep: int = 3
-    """Checkpoints kept."""
-
-    free_to_change: ClassVar[tuple[str, ...]] = ("checkpoint_every", "keep", "host.ray_address", "host.workers")
-
-    def __post_init__(self):
-        for name, least in (("steps", 1), ("checkpoint_every", 0), ("keep", 1)):
-            at_least(name, getattr(self, name), least)
-        seed_from("seed", self.seed)
-        if self.host.ray_address and self.host.backend != "ray":
-            raise ConfigError(
-                f"ray_address is {self.host.ray_address} with backend {self.host.backend}; take --backend ray"
-            )
-        if self.host.backend == "ray" and (self.ppo.replay or self.ppo.learner == "fused"):
-            raise ConfigError("backend is ray with replay or learner fused; it learns with plain torch, leave them out")
-        if not self.target.startswith(GYM) or self.target == GYM:
-            raise ConfigError(f"target is {self.target!r}; it must be gym: and the name of an environment")
-        if wrong := [text for text in self.env_options if not text.partition("=")[0] or "=" not in text]:
-            raise ConfigError(f"env_options has {wrong[0]!r}; each must be name=value")
-        if not self.updates:
-            raise ConfigError(
-                f"{self.steps} steps are fewer than one update of {self.ppo.num_envs} environments × "
-                f"{self.ppo.update_steps} steps; give more"
-            )
-
-    @property
-    def name(self) -> str:
-        """The environment's name for gymnasium.make."""
-        return self.target.removeprefix(GYM)
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """The environment's options; values are read as YAML, so that true, 3 and [1, 2] are what they look like."""
-        pairs = (text.partition("=") for text in self.env_options)
-        return {name: yaml.safe_load(value) for name, _, value in pairs}
-
-    @property
-    def updates(self) -> int:
-        """Updates that fit into the budget of steps."""
-        return self.steps // (self.ppo.num_envs * self.ppo.update_steps)
-
-    @property
-    def seeds(self) -> list[int]:
-        """The policy's seed."""
-        return [self.seed]
-
-
-GYM = "gym:"  # begins the names of Gymnasium environments
-GYM_PPO = PPOConfig(
-    num_envs=64, update_steps=64, minibatches=4, learning_rate=1e-3, normalise_observations=True, entropy_coef=0.005
-)
-if TYPE_CHECKING:
-    from cavalcade.config_mettagrid import MettagridTrainConfig
-
-AnyTrainConfig: TypeAlias = "TrainConfig | GymTrainConfig | MettagridTrainConfig"
-
-
-def training_kind(target: str) -> "type[TrainConfig] | type[GymTrainConfig] | type[MettagridTrainConfig]":
-    """The kind of settings that a training on a target has."""
-    from cavalcade.config_mettagrid import MettagridTrainConfig
-
-    if target.startswith(GYM):
-        return GymTrainConfig
-    kinds = {kind.target: kind for kind in (TrainConfig, CyborgTrainConfig, MettagridTrainConfig)}
-    if target not in kinds:
-        raise ConfigError(f"target is {target!r}; it must be {', '.join(kinds)} or gym: and the name of an environment")
-    return kinds[target]
-
-
-@dataclass(frozen=True)
-class RayConfig:
-    """How a search is spread with --engine ray."""
-
-    task_cpus: int = 1
-    """CPUs of a task."""
-    task_gpus: float = 0.0
-    """GPUs of a task, or a share of one."""
-    task_orders: int = 1
-    """Orders that a task trains as one population; a GPU has room for all of them."""
-    task_updates: int = 50
-    """Updates after which a task hands back where its orders stand; what is lost with a node is repeated from there."""
-    max_losses: int = 5
-    """Losses of the same task in a row after which the search gives up."""
-
-    def __post_init__(self):
-        for name, least in (("task_cpus", 1), ("task_orders", 1), ("task_updates", 1), ("max_losses", 0)):
-            at_least(name, getattr(self, name), least)
         gpus = self.task_gpus
         if not (gpus == 0 or 0.01 <= gpus <= 1 or (gpus <= 64 and gpus == int(gpus))):
             raise ConfigError(
-                f"task_gpus is {gpus}; it must be 0, a share of one from 0.01 on, or a whole number up to 64"
+                f"task_gpus is {gpus}; it must be 0, a fraction of at least 0.01, or a whole number up to 64"
             )
 
 
-@dataclass(frozen=True)
-class SearchConfig:
-    """A search for the best order."""
+@dataclass(frozen=True, kw_only=True)
+class SearchConfig(RunConfig):
+    """A search for the best repair order."""
 
     task: Cage2Task = field(default_factory=Cage2Task)
     ppo: PPOConfig = field(default_factory=PPOConfig)
     workflow: WorkflowConfig = field(default_factory=WorkflowConfig)
     target: str = "cage2"
-    """What is searched on."""
+    """Search target."""
     searcher: Literal["gp-ucb", "thompson", "exhaustive", "halving", "random", "fixed"] = "gp-ucb"
-    """Who chooses the next order."""
+    """Strategy that proposes the next order."""
     orders: tuple[str, ...] = ()
-    """With searcher fixed: orders, by name or with > between subtasks, e.g. critical_first."""
-    n_workflows: int = 40
-    """Trainings in the search; exhaustive and fixed take every order this side of the budget."""
-    rounds: int = 1
-    """With searcher exhaustive or fixed: trainings of each order; with evaluate-only: universal policies."""
-    total_episodes: int = 200_000
-    """Episodes of full length that the search may use, counted by steps and never exceeded; what confirms its result
-    comes on top."""
-    max_episodes: int = 100
-    """Episodes of each environment for an order."""
-    together: int = 0
-    """Orders that train side by side (q); 0 for what suits the machine."""
-    ucb_beta: float = 2.0
-    """Weight of the deviation in the upper confidence bound; 0 for the schedule of GP-UCB."""
+    """With searcher fixed: orders, by name (critical_first) or as subtasks joined with >."""
+    n_workflows: int = whole(40, 1)
+    """Number of trainings in the search; exhaustive and fixed train all orders within the budget instead."""
+    rounds: int = whole(1, 1)
+    """With searcher exhaustive or fixed: trainings per order; with evaluate-only: number of universal policies."""
+    total_episodes: int = whole(200_000, 1)
+    """Budget of the search in full-length episodes, counted by steps, never exceeded; confirmation is extra."""
+    max_episodes: int = whole(100, 1)
+    """Episodes per environment in the training of an order."""
+    parallel_orders: int = whole(0, 0)
+    """Orders trained side by side (q); 0 chooses a number that suits the machine."""
+    ucb_beta: float = number(2.0, 0, 100)
+    """β of the upper confidence bound: weight of the posterior standard deviation; 0 for the GP-UCB schedule."""
     kernel: Literal["mallows", "precedences"] = "mallows"
-    """Of the Gaussian process."""
+    """Kernel of the Gaussian process: Mallows, or with a weight per pairwise precedence."""
     warm_start: Literal["none", "nearest", "last", "universal"] = "none"
-    """What an order's policy starts from: nothing, each time on a fresh seed; or its own of an earlier visit, and at
-    first that of the nearest or the last trained order, or of a universal policy trained on random orders."""
+    """Initial weights of an order's policy. none: random, with a fresh seed. Otherwise its own from an earlier visit.
+    On the first visit those of the nearest or last trained order, or of a universal policy trained on random orders."""
     evaluate_only: bool = False
-    """With warm start universal: train universal policies (--rounds of them) with the whole budget and score every
-    order from each, without training any order by itself."""
+    """With warm start universal: spend the budget on --rounds universal policies and score every order with each.
+    No order is trained by itself."""
     gate: bool = False
-    """Tell the Gaussian process only of policies that reached the compliance threshold."""
-    compliance_threshold: float = 0.0
-    """Compliance at which an order's training stops; 0 for never."""
-    patience: int = 0
-    """Updates without a gain of 0.01 in compliance after which it stops; 0 for never."""
+    """Fit the Gaussian process only to policies that reached --compliance-threshold."""
+    compliance_threshold: float = number(0.0, 0, 1)
+    """Compliance at which the training of an order stops; 0 for never."""
+    patience: int = whole(0, 0)
+    """Updates without a gain of 0.01 in compliance after which the training of an order stops; 0 for never."""
     score: Literal["heldout", "tail"] = "heldout"
-    """What counts: greedy play on fresh games, or the last 3 training episodes of every environment."""
-    cyborg: str = ""
-    """With target cyborg: a clone of cage-challenge/cage-challenge-2."""
-    cyborg_python: str = ""
-    """With target cyborg: an interpreter with CybORG's old dependencies; this one if not given."""
-    host: HostConfig = field(default_factory=HostConfig)
-    score_episodes: int = 200
-    """Fresh games per score."""
-    confirm: int = 10
-    """Trainings from scratch, on fresh seeds, of the best order and of rivals, after the search; 0 for none."""
-    confirm_batches: int = 3
-    """Times that many at most: while the answer is open, another batch is trained. Each look at the data has an equal
-    share of the level of the test."""
-    rivals: int = 5
-    """Orders that the best is confirmed against, from the second best to the worst."""
+    """heldout: greedy evaluation on fresh games; tail: the last 3 training episodes of every environment."""
+    original: Original = field(default_factory=Original)
+    host: WorkerConfig = field(default_factory=WorkerConfig)
+    score_episodes: int = whole(200, 2)
+    """Games per score."""
+    confirm: int = whole(10, 0)
+    """After the search: trainings of the best order and each rival and control, from scratch; 0 for none."""
+    confirm_batches: int = whole(3, 1)
+    """Maximum number of confirmation batches; another one is trained while the answer is open.
+    Each look at the data gets an equal share of the significance level."""
+    rivals: int = whole(5, 0)
+    """Orders confirmed beside the best, spread from the second best to the worst."""
     margin: float = 1.0
-    """Points of score that matter: yes takes a difference beyond it, no one within."""
+    """Points of score that matter: yes needs a difference above the margin, no one within it."""
     controls: bool = True
-    """Also train with another order in each episode, the same without seeing which, and plain PPO without orders."""
+    """Also train controls: a random order per episode, the same unobserved, and plain PPO without orders."""
     device: Device = "auto"
-    """Where games and learning run; auto: on the GPU if there is one and it has what is asked for."""
+    """Device of simulation and training; auto: a GPU if there is one that supports all settings."""
     precision: Literal["fp32", "tf32", "bf16"] = "tf32"
-    """On a GPU: of products of matrices; weights stay in single precision."""
-    engine: Literal["local", "ray"] = "local"
-    """Who trains the orders: this process, as one population; or tasks of Ray, on one machine or many."""
+    """On a GPU: precision of matrix products; weights stay in fp32."""
+    executor: Literal["local", "ray"] = "local"
+    """local: train the orders in this process, as one population; ray: in Ray tasks, on one machine or many."""
     ray: RayConfig = field(default_factory=RayConfig)
     shard: str = ""
-    """With searcher exhaustive or fixed: i/n trains the i-th of n shares of the orders and nothing else; `cavalcade
-    search merge` joins them."""
+    """With searcher exhaustive or fixed: train only the i-th of n shards of the orders, as i/n.
+    `cavalcade search merge` joins them."""
     seed: int = 0
     """Seed of the search."""
-    checkpoint_every: int = 100
+    checkpoint_every: int = whole(100, 1)
     """Updates between checkpoints."""
-    keep: int = 2
+    keep_checkpoints: int = whole(2, 1)
     """Checkpoints kept."""
 
-    free_to_change: ClassVar[tuple[str, ...]] = (
-        "checkpoint_every",
-        "keep",
-        "device",
-        "precision",
-        "ray",
-        "host.ray_address",
-    )
+    free_to_change: ClassVar[tuple[str, ...]] = (*RunConfig.free_to_change, "device", "precision", "ray")
 
     def __post_init__(self):
-        self.share  # noqa: B018 — refuses what is no share
-        if self.engine == "ray":
-            self._check_ray()
-        elif given := differences(RayConfig(), self.ray):
-            raise ConfigError(f"{given[0].split()[0]} is given with engine local; it needs --engine ray")
-        for name, least in (
-            ("n_workflows", 1), ("rounds", 1), ("total_episodes", 1), ("max_episodes", 1), ("together", 0),
-            ("patience", 0), ("score_episodes", 2), ("confirm", 0), ("confirm_batches", 1), ("rivals", 0),
-            ("checkpoint_every", 1), ("keep", 1),
-        ):  # fmt: skip
-            at_least(name, getattr(self, name), least)
+        super().__post_init__()
         seed_from("seed", self.seed, 10**6)  # leaves room for the seeds of its members
-        one_of("target", self.target, ("cage2", "checkpoints", "cyborg"))
-        if (self.target == "cyborg") != bool(self.cyborg):
-            raise ConfigError(
-                f"target is {self.target} and cyborg is {self.cyborg!r}; target cyborg, and no other, needs a clone of "
-                "cage-challenge/cage-challenge-2"
-            )
-        free = HostConfig(ray_address=self.host.ray_address)
-        if self.host.ray_address and self.engine != "ray":
-            raise ConfigError(f"ray_address is {self.host.ray_address} with engine local; it needs --engine ray")
-        if self.target != "cyborg" and (given := differences(free, self.host)):
-            raise ConfigError(f"{given[0].split()[0]} is given with {self.target}; only cyborg is hosted in workers")
-        _check_cyborg_host(self.host)
-        if self.device == "cuda" and self.target != "cage2":
-            raise ConfigError(f"device is cuda with target {self.target}; only cage2 runs on a GPU")
-        if self.target == "checkpoints":
-            own = WorkflowConfig().open_until
-            given = differences(Cage2Task(horizon=self.task.horizon), self.task)
-            given += ["open_until"] if self.workflow.open_until != own else []
-            if given:
-                raise ConfigError(f"{given[0].split()[0]} is given with {self.target}; only games of CAGE-2 have it")
-        if not 0 <= self.compliance_threshold <= 1:
-            raise ConfigError(f"compliance_threshold is {self.compliance_threshold}; it must be from 0 to 1")
-        if not 0 <= self.ucb_beta <= 100:
-            raise ConfigError(f"ucb_beta is {self.ucb_beta}; it must be from 0 to 100")
+        one_of("target", self.target, tuple(_CHECKS))
+        _ = self.share
+        self._check_executor()
+        _CHECKS[self.target](self)
+        if self.device == "cpu" and self.precision != type(self).precision:
+            raise ConfigError(f"precision is {self.precision} with device cpu; it applies to GPUs only, leave it out")
         if not 0 < self.margin <= 1e6:
             raise ConfigError(f"margin is {self.margin}; it must be above 0 and at most 1e6")
-        if self.evaluate_only and (self.warm_start != "universal" or self.score == "tail"):
-            raise ConfigError(
-                f"evaluate_only with warm start {self.warm_start} and score {self.score}; it needs --warm-start "
-                "universal and --score heldout"
-            )
         if self.gate and not self.compliance_threshold:
-            raise ConfigError("gate without compliance_threshold; say which compliance lets an order through")
+            raise ConfigError("gate without compliance_threshold; set the compliance that an order must reach")
         if self.orders and self.searcher != "fixed":
             raise ConfigError(f"orders are given with searcher {self.searcher}; they need --searcher fixed")
         if self.searcher == "fixed" and not self.orders:
             raise ConfigError("searcher is fixed without orders; name one or more with --orders")
         if self.ppo.replay:
-            raise ConfigError(f"replay is {self.ppo.replay}; members of a search come and go, they have none")
+            raise ConfigError(f"replay is {self.ppo.replay}; a search does not support replay, use 0")
+        self._check_budget()
+
+    def _check_executor(self) -> None:
+        if self.executor == "local":
+            if given := differences(RayConfig(), self.ray):
+                raise ConfigError(f"{given[0].split()[0]} is given with executor local; it needs --executor ray")
+        elif (self.device == "cuda") != bool(self.ray.task_gpus) and self.device != "auto":
+            raise ConfigError(
+                f"device is {self.device} and task_gpus {self.ray.task_gpus:g}; Ray tasks use GPUs as given "
+                "by --task-gpus, leave out --device"
+            )
+
+    def _check_budget(self) -> None:
+        """Raises `ConfigError` if not even one training fits."""
+        if self.evaluate_only and (self.warm_start != "universal" or self.score == "tail"):
+            raise ConfigError(
+                f"evaluate_only with warm start {self.warm_start} and score {self.score}; it needs --warm-start "
+                "universal and --score heldout"
+            )
         if self.score == "tail" and self.episodes_per_order < 2:
             raise ConfigError("score is tail with one episode per order; it takes two, raise --max-episodes")
         trainings = 2 if self.warm_start == "universal" and not self.evaluate_only else 1
@@ -494,23 +166,12 @@ class SearchConfig:
         if self.updates_per_order < 1:
             raise ConfigError(
                 f"{self.max_episodes} episodes of {self.task.horizon} steps are fewer than one update of "
-                f"{self.ppo.update_steps} steps; raise --max-episodes"
-            )
-
-    def _check_ray(self) -> None:
-        if self.target == "cyborg":
-            raise ConfigError("engine is ray with target cyborg; the original is on this machine, take --engine local")
-        if self.ray.task_gpus and self.target != "cage2":
-            raise ConfigError(f"task_gpus is {self.ray.task_gpus:g} with target {self.target}; only cage2 runs on GPUs")
-        if (self.device == "cuda") != bool(self.ray.task_gpus) and self.device != "auto":
-            raise ConfigError(
-                f"device is {self.device} and task_gpus {self.ray.task_gpus:g}; tasks of Ray use GPUs if --task-gpus "
-                "says so, leave out --device"
+                f"{self.ppo.rollout_steps} steps; raise --max-episodes"
             )
 
     @property
     def share(self) -> tuple[int, int]:
-        """Which of how many shares of the orders is trained; the first of one is all of them."""
+        """Index and number of shards; (0, 1) without --shard."""
         if not self.shard:
             return 0, 1
         i, sign, n = self.shard.partition("/")
@@ -519,33 +180,81 @@ class SearchConfig:
         if self.searcher not in ("exhaustive", "fixed") or self.warm_start != "none":
             raise ConfigError(
                 f"shard is {self.shard} with searcher {self.searcher} and warm start {self.warm_start}; only "
-                "exhaustive and fixed, from scratch, can be shared out: others choose by what was found"
+                "exhaustive and fixed, from scratch, can be sharded: others choose by earlier scores"
             )
         return int(i) - 1, int(n)
 
     @property
     def episodes_per_order(self) -> int:
-        """Episodes of a training."""
+        """Episodes per training."""
         return self.ppo.num_envs * self.max_episodes
 
     @property
     def updates_per_order(self) -> int:
-        """Updates of a training."""
-        return self.max_episodes * self.task.horizon // self.ppo.update_steps
+        """Updates per training."""
+        return self.max_episodes * self.task.horizon // self.ppo.rollout_steps
 
     @property
     def universal_updates(self) -> int:
-        """Updates of a universal policy: a training's, or with evaluate-only its share of the whole budget."""
+        """Updates of a universal policy: those of a training, or with evaluate-only its share of the budget."""
         if not self.evaluate_only:
             return self.updates_per_order
         return self.total_episodes * self.task.horizon // (self.rounds * self.steps_per_update)
 
     @property
     def steps_per_update(self) -> int:
-        """Environment steps of one member in an update."""
-        return self.ppo.num_envs * self.ppo.update_steps
+        """Environment steps of one member per update."""
+        return self.ppo.num_envs * self.ppo.rollout_steps
 
     @property
     def steps_per_order(self) -> int:
-        """Environment steps of a training."""
+        """Environment steps per training."""
         return self.updates_per_order * self.steps_per_update
+
+    @property
+    def updates(self) -> int:
+        """Updates within the budget of the search."""
+        return self.total_episodes * self.task.horizon // self.steps_per_update
+
+
+def _check_simulated(config: SearchConfig) -> None:
+    """Raises `ConfigError` for options of hosted games."""
+    if config.original.cyborg:
+        raise ConfigError(f"cyborg is {config.original.cyborg!r} with target {config.target}; it needs target cyborg")
+    given = differences(Original(), config.original) + differences(WorkerConfig(), config.host)
+    if given:
+        raise ConfigError(f"{given[0].split()[0]} is given with {config.target}; only cyborg is hosted in workers")
+
+
+def _check_cpu_only(config: SearchConfig) -> None:
+    if config.device == "cuda":
+        raise ConfigError(f"device is cuda with target {config.target}; only cage2 runs on a GPU")
+    if config.ray.task_gpus:
+        raise ConfigError(f"task_gpus is {config.ray.task_gpus:g} with target {config.target}; only cage2 runs on GPUs")
+
+
+def _check_gridworld(config: SearchConfig) -> None:
+    _check_simulated(config)
+    _check_cpu_only(config)
+    given = differences(Cage2Task(horizon=config.task.horizon), config.task)
+    given += ["open_until"] if config.workflow.open_until != WorkflowConfig().open_until else []
+    if given:
+        raise ConfigError(f"{given[0].split()[0]} is given with {config.target}; only games of CAGE-2 have it")
+
+
+def _check_cyborg(config: SearchConfig) -> None:
+    if config.executor == "ray":
+        raise ConfigError("executor is ray with target cyborg; the original is on this machine, use --executor local")
+    _check_cpu_only(config)
+    if not config.original.cyborg:
+        raise ConfigError("target is cyborg without --cyborg; name your clone of cage-challenge/cage-challenge-2")
+
+
+_CHECKS = {"cage2": _check_simulated, "gridworld": _check_gridworld, "cyborg": _check_cyborg}
+
+
+def simulated(config: SearchConfig) -> SearchConfig:
+    """The same search in our simulator, whose games have the same interface as the original's."""
+    if config.target != "cyborg":
+        return config
+    return replace(config, target="cage2", original=Original(), host=WorkerConfig())

@@ -1,7 +1,7 @@
-"""Decisions of a search as a function of what was known: so they can be logged, and made again from the log.
+"""Decisions of a search as a function of what was known, so that they can be logged and made again from the log.
 
-Where orders finish in another sequence, as they may with Ray, a searcher decides otherwise. The log says of each
-decision which results were known, in the sequence they came in, and what was still in training.
+Orders may finish in another sequence, e.g. with Ray, and a searcher then decides differently. The log records for each
+decision the results known, in sequence of arrival, and the orders still in training.
 """
 
 import json
@@ -10,10 +10,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cavalcade.config import SearchConfig
+from cavalcade.search.config import SearchConfig
 from cavalcade.search.domains import given_orders
-from cavalcade.search.members import ORDER, Result
-from cavalcade.search.members import SEARCH as SEARCHING
+from cavalcade.search.members import ORDER, SEARCHING, Result
 from cavalcade.search.searchers import Observation, Proposal, Searcher, make_searcher
 from cavalcade.workflow.orders import Order
 
@@ -21,17 +20,17 @@ DECISIONS = "decisions.jsonl"
 
 
 class Decision(NamedTuple):
-    """An order that was chosen, and all that the choice came from."""
+    """A proposed order, and everything that the choice depended on."""
 
-    number: int  # of the member that trains it
+    number: int  # number of the member that trains it
     order: int
     rung: int
-    made: int  # decisions before
-    known: list[int]  # members whose results were known, in the sequence they came in
+    made: int  # number of decisions before
+    known: list[int]  # members whose results were known, in sequence of arrival
     pending: list[list[int]]  # order and rung of each member in training
 
     def row(self) -> str:
-        """As a row of the log."""
+        """Row of the log, as JSON."""
         return json.dumps(self._asdict())
 
 
@@ -41,19 +40,19 @@ def searched(results: Sequence[Result]) -> list[Result]:
 
 
 def resumes(config: SearchConfig) -> bool:
-    """Whether a revisited order goes on training, so that its older scores say less."""
+    """Whether a revisited order resumes its training, so that its older scores are outdated."""
     return config.warm_start != "none" and not config.evaluate_only
 
 
 def observations(config: SearchConfig, results: Sequence[Result]) -> list[Observation]:
-    """Scores of trainings as a Gaussian process takes them, gated if so configured."""
+    """Scores of trainings as observations of the Gaussian process; gated if configured."""
     return [
         Observation(r.member.order, r.score, r.error**2, r.member.rung) for r in results if r.passed or not config.gate
     ]
 
 
 def searcher_for(config: SearchConfig, orders: Sequence[Order], results: Sequence[Result]) -> Searcher:
-    """The searcher; orders that failed the gate are set aside, so that it does not ask for them for ever."""
+    """The searcher; it excludes orders that failed the gate, which it would otherwise propose forever."""
     c = config
     failed = frozenset(r.member.order for r in results if c.gate and not r.passed)
     return make_searcher(
@@ -65,12 +64,12 @@ def searcher_for(config: SearchConfig, orders: Sequence[Order], results: Sequenc
 def propose(
     config: SearchConfig, orders: Sequence[Order], results: Sequence[Result], pending: Sequence[Proposal], made: int
 ) -> Proposal | None:
-    """The next order."""
+    """The next order, or None."""
     return searcher_for(config, orders, results).propose(observations(config, searched(results)), pending, made)
 
 
 def to_confirm(ranked: Sequence[int], rivals: int) -> list[int]:
-    """The best order and rivals of it, from the second best to the worst; ranked: best first."""
+    """The best order and its rivals, spread from the second best to the worst; ranked: best first."""
     best, *others = ranked
     places = np.unique(np.linspace(0, len(others) - 1, min(rivals, len(others))).round().astype(int))
     return [best, *(others[i] for i in places)]
@@ -79,7 +78,7 @@ def to_confirm(ranked: Sequence[int], rivals: int) -> list[int]:
 def again(
     config: SearchConfig, orders: Sequence[Order], results: Sequence[Result], decisions: Sequence[Decision]
 ) -> list[Proposal | None]:
-    """The same decisions, made again."""
+    """Makes the same decisions again."""
     by_number = {r.member.number: r for r in results}
     found = []
     for d in decisions:
@@ -89,6 +88,6 @@ def again(
 
 
 def read(text: str) -> list[Decision]:
-    """The decisions of a log."""
+    """Parses the decisions of a log."""
     rows: list[dict[str, Any]] = [json.loads(line) for line in text.splitlines()]
     return [Decision(**row) for row in rows]

@@ -1,4 +1,4 @@
-"""What a user sees of a search in progress: a table on a terminal, a line per finished training elsewhere."""
+"""Progress of a search: a table on a terminal, a line per finished training elsewhere."""
 
 import math
 import sys
@@ -8,8 +8,8 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from cavalcade.search.engine import Search
 from cavalcade.search.members import Result
+from cavalcade.search.run import Search
 
 _EVERY = 0.25
 
@@ -19,12 +19,12 @@ def _what(search: Search, order: int) -> str:
 
 
 def decisions(r: Result) -> str:
-    """Compliance, and how many decisions per episode it comes from."""
+    """Compliance, and the number of decisions per episode behind it."""
     return "no decisions" if math.isnan(r.compliance) else f"{r.compliance:.2f} of {r.counted:.1f}"
 
 
 def line(search: Search, r: Result) -> str:
-    """A finished training in a line."""
+    """A finished training in one line."""
     m, c = r.member, search.config
     kind = "" if m.kind == "order" else f"{m.kind}: "
     believed = "" if math.isnan(m.mean) else f"  believed {m.mean:.1f} ± {m.deviation:.1f}"
@@ -36,7 +36,7 @@ def line(search: Search, r: Result) -> str:
 
 
 class SearchDisplay:
-    """Shows results as they come, and on a terminal what is in training."""
+    """Prints results as they arrive; on a terminal it also shows the orders in training."""
 
     def __init__(self, search: Search, quiet: bool):
         self._search, self._quiet = search, quiet
@@ -49,7 +49,6 @@ class SearchDisplay:
         self.tick()
 
     def result(self, r: Result) -> None:
-        """A training has finished."""
         self._say(line(self._search, r))
 
     def _say(self, text: str) -> None:
@@ -59,8 +58,8 @@ class SearchDisplay:
             print(text, flush=True)
 
     def tick(self) -> None:
-        """Tells what is new, and redraws what is in training if it is time."""
-        notes = self._search.trainings.notes
+        """Prints new notes, and redraws the table if it is time."""
+        notes = self._search.executor.notes
         for note in notes[self._told :]:
             self._say(note)
         self._told = len(notes)
@@ -69,7 +68,6 @@ class SearchDisplay:
             self._live.update(self._table(), refresh=True)
 
     def close(self) -> None:
-        """Ends the show."""
         if self._live:
             self._live.stop()
 
@@ -78,11 +76,13 @@ class SearchDisplay:
         table = Table(box=None, pad_edge=False)
         for head in ("in training", "", "task", "bonus", "compliance"):
             table.add_column(head)
-        for slot in s.trainings.slots:
+        for slot in s.executor.slots:
             m, latest = slot.member, slot.latest
             what = _what(s, m.order)
-            figures = (f"{latest.get(name, math.nan):.2f}" for name in ("task", "bonus", "compliance"))
-            table.add_row(f"{what} {'' if m.kind == 'order' else m.kind}", f"{slot.updates}/{m.updates}", *figures)
+            episode_stats = (f"{latest.get(name, math.nan):.2f}" for name in ("task", "bonus", "compliance"))
+            table.add_row(
+                f"{what} {'' if m.kind == 'order' else m.kind}", f"{slot.updates}/{m.updates}", *episode_stats
+            )
         rate = s.steps / max(s.seconds, 1e-9)
         left = s.config.total_episodes - s.used
         table.add_row(f"{rate:,.0f} steps/s, {s.seconds:.0f} s", "", f"{left:,.0f} episodes left", "", "")

@@ -2,9 +2,10 @@
 
 Kernel: amplitude² exp(−d / ℓ) with d the Kendall distance (the Mallows kernel), or with a weight for each pairwise
 precedence instead of one length scale (`precedences`). The mean is an unknown constant with a wide prior, integrated
-out. The noise of an observation is the known variance of its evaluation plus an unknown one, since two trainings of one
-order differ. With the Mallows kernel the unknown hyper-parameters are integrated over a grid, in one batch of Cholesky
-factorizations: nothing is fitted, nothing can get stuck. With weights per precedence they are fitted by BoTorch.
+out. The noise of an observation is the known variance of its evaluation plus an unknown variance between trainings of
+one order. With the Mallows kernel the unknown hyper-parameters are integrated over a grid, in one batch of Cholesky
+factorisations: nothing is fitted, so no optimiser can get stuck. With a weight per precedence they are fitted by
+BoTorch.
 
 Pending orders reduce the covariance as if they were observed; mean and hyper-parameters depend on scores alone
 (GP-BUCB, Desautels et al. 2014).
@@ -24,21 +25,21 @@ from torch import Tensor
 
 from cavalcade.workflow.orders import Order, precedences
 
-# Grid of hyper-parameters, in units of the spread of the observed scores where they are scores.
+# Grid of hyper-parameters; amplitudes and noises in units of the spread of the observed scores.
 _LENGTHS = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 _AMPLITUDES = (0.15, 0.4, 0.8, 1.6, 3.2)
 _NOISES = (0.02, 0.1, 0.3, 0.6, 1.0)
 _UNOBSERVED = (4.0, 1.0, 0.3)  # length, amplitude and noise before the first score
-_MASS = 0.98  # of the grid's weight that is kept
+_MASS = 0.98  # share of the grid's weight that is kept
 _WIDE = 10.0  # standard deviation of the prior of the mean
 _JITTER = 1e-8
 
 
 class Posterior(NamedTuple):
-    """What is believed about the scores of orders, (n,) each."""
+    """Posterior over the scores of orders, (n,) each."""
 
     mean: NDArray
-    deviation: NDArray
+    deviation: NDArray  # standard deviation
     covariance: NDArray  # (n, n)
     draw: NDArray  # one joint draw from the posterior, for Thompson sampling
     length: float  # expected hyper-parameters, in units of pairs and of scores
@@ -61,11 +62,11 @@ def posterior(
     Args:
         orders: all n orders.
         observed: indices into orders, one per score, repeats allowed.
-        scores: of the trainings.
-        variances: of the evaluations, i.e. squared standard errors.
-        pending: indices of orders in training; the covariance is that given their inputs too.
+        scores: scores of the trainings.
+        variances: variances of the evaluations, i.e. squared standard errors.
+        pending: indices of orders in training; the covariance is conditioned on their inputs too.
         kernel: `mallows` or `precedences`.
-        seed: of the draw.
+        seed: seed of the draw.
     """
     x = torch.from_numpy(precedences(orders))
     y, v = torch.tensor(scores, dtype=torch.float64), torch.tensor(variances, dtype=torch.float64)
@@ -134,7 +135,7 @@ def _integrated(x: Tensor, observed: Tensor, y: Tensor, v: Tensor, pending: Tens
 
 
 def _pooled(observed: Tensor, y: Tensor, variance: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Scores of one order as one: sufficient for the posterior, and what the rest adds to the log-evidence.
+    """Pools scores of the same order, which is sufficient for the posterior; also returns the rest of the log-evidence.
 
     variance: s_i of each score, (G, m). Returns the k orders observed, weighted means ȳ = Σ y_i/s_i / p and variances
     1/p with p = Σ 1/s_i, (G, k), and −½ Σ (log s_i + (y_i − ȳ)²/s_i) − ½ Σ log p, (G,), up to a constant.
@@ -166,7 +167,7 @@ def _explained(cross: Tensor, pending: Tensor, noise: Tensor) -> Tensor:
 
 def _fitted(x: Tensor, observed: Tensor, y: Tensor, v: Tensor, pending: Tensor) -> _Found:
     """The same with a weight per precedence, hyper-parameters fitted by maximum a posteriori."""
-    from botorch.fit import fit_gpytorch_mll  # takes most of a second to import, and few searches need it
+    from botorch.fit import fit_gpytorch_mll  # import takes most of a second, and few searches need it
     from botorch.models import SingleTaskGP
 
     kernel: Any = ScaleKernel(
@@ -193,6 +194,6 @@ def _fitted(x: Tensor, observed: Tensor, y: Tensor, v: Tensor, pending: Tensor) 
 
 
 def _root(covariance: Tensor) -> Tensor:
-    """A matrix whose square is the covariance."""
+    """A matrix R with R Rᵀ = covariance."""
     values, vectors = torch.linalg.eigh((covariance + covariance.T) / 2)
     return vectors * values.clamp(min=0).sqrt()

@@ -1,4 +1,4 @@
-"""Policies that a search has left behind, as ordinary policies that follow an order."""
+"""Policies of a search, as ordinary policies that follow an order."""
 
 import csv
 from pathlib import Path
@@ -7,19 +7,21 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 
-from cavalcade.config import SearchConfig
+from cavalcade.core.errors import ConfigError, RunError
 from cavalcade.envs.cage2.env import extras_bits
 from cavalcade.envs.cage2.observe import num_values
 from cavalcade.envs.cage2.scenario import NUM_ACTIONS
 from cavalcade.envs.cage2.workflow import ORDER_BITS
-from cavalcade.errors import ConfigError, RunError
 from cavalcade.policy.heads import Choice
 from cavalcade.policy.mlp import MlpSpec
-from cavalcade.ppo.population import scaling_from
-from cavalcade.runs.directory import SEARCH, open_search
-from cavalcade.runs.policy import SavedPolicy
-from cavalcade.search.domains import subtasks_of
+from cavalcade.ppo.mlp_policy import MlpPolicy
+from cavalcade.ppo.state import scaling_from
+from cavalcade.runs.directory import SEARCH
+from cavalcade.search.config import SearchConfig
+from cavalcade.search.directory import open_search
+from cavalcade.search.domains import domain_of, subtasks_of
 from cavalcade.search.members import ORDER, stored_as
+from cavalcade.targets.cage2.shared import order_mask
 from cavalcade.workflow.orders import one_hot
 from cavalcade.workflow.summary import pooled_compliance
 
@@ -27,17 +29,17 @@ POLICIES = "policies"
 BEST = "best"
 
 
-def load_search_policy(path: str | Path, order: str = BEST, member: int | None = None) -> SavedPolicy:
-    """The policy of a search that follows an order, by its name, or `best`.
+def load_search_policy(path: str | Path, order: str = BEST, member: int | None = None) -> MlpPolicy:
+    """Loads the policy of a search that follows an order, by name, or `best`.
 
     Best is the followed order with the highest mean score over all its trainings. Of the trainings of an order, the one
-    with the highest score is taken; `member` names another, by its number in search.csv. What the policy sees is what
-    it saw but for the order, which is a constant now; the order's mask is applied to what it sees.
+    with the highest score is loaded; `member` selects another, by its number in search.csv. The policy's observation no
+    longer includes the order, which is a constant now; the order's mask is applied to the observation.
     """
     path = Path(path)
     config = open_search(path).config()
-    if config.target == "checkpoints":
-        raise RunError(f"{path} is a search on checkpoints; only policies of CAGE-2 can be used elsewhere")
+    if not domain_of(config).portable:
+        raise RunError(f"{path} is a search on {config.target}; only policies of CAGE-2 can be used elsewhere")
     rows = [row for row in read_rows(path) if row["kind"] == ORDER]
     if member is not None:
         rows = [row for row in rows if int(row["number"]) == member]
@@ -51,7 +53,7 @@ def load_search_policy(path: str | Path, order: str = BEST, member: int | None =
 
 
 def read_rows(path: Path) -> list[dict[str, str]]:
-    """The trainings of a search that are done."""
+    """Rows of search.csv: the finished trainings."""
     try:
         with (path / SEARCH).open(newline="") as file:
             return list(csv.DictReader(file))
@@ -80,11 +82,11 @@ def _best_order(path: Path, config: SearchConfig, rows: list[dict[str, str]]) ->
 
 
 def _compliance(rows: list[dict[str, str]]) -> float:
-    """Compliance over all decisions of some trainings; not a number if none counted."""
+    """Compliance over all decisions of some trainings; NaN if none counted."""
     return pooled_compliance((float(row["compliance"]), float(row["counted"])) for row in rows if row["compliance"])
 
 
-def _load(path: Path, config: SearchConfig, row: dict[str, str]) -> SavedPolicy:
+def _load(path: Path, config: SearchConfig, row: dict[str, str]) -> MlpPolicy:
     name = row["start"] if int(row["updates"]) == 0 else stored_as(int(row["number"]))
     file = path / POLICIES / f"{name}.safetensors"
     try:
@@ -101,4 +103,7 @@ def _load(path: Path, config: SearchConfig, row: dict[str, str]) -> SavedPolicy:
     context = ((one_hot(order) - shift[0, inputs:]) * scale[0, inputs:])[None]
     weights = kept["weights"].numpy()[None]
     parts = (weights, context, shift[:, :inputs], scale[:, :inputs])
-    return SavedPolicy(file, config, int(row["updates"]), Choice(NUM_ACTIONS), spec, *parts, order=row["order"])
+    mask = order_mask(row["order"], config.workflow)
+    return MlpPolicy(
+        file, config, int(row["updates"]), Choice(NUM_ACTIONS), spec, *parts, order=row["order"], mask=mask
+    )

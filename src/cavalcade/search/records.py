@@ -1,4 +1,4 @@
-"""What a search writes: a row per decision in search.csv, a row per update in metrics.jsonl."""
+"""Log rows of a search: one per training in search.csv, one per update in metrics.jsonl."""
 
 import json
 import math
@@ -8,7 +8,7 @@ from cavalcade.search.members import Result
 from cavalcade.search.pool import Slot
 from cavalcade.workflow.orders import Order, Subtasks
 
-# Columns that are numbers of a result or of its member, by the name of the attribute.
+# Numeric columns: attributes of the member (_BELIEVED) and of the result (_FOUND).
 _BELIEVED = {"posterior_mean": "mean", "posterior_sd": "deviation", "ucb": "bound"}
 _FOUND = {
     "score": "score", "standard_error": "error", "heldout": "heldout", "tail": "tail", "compliance": "compliance",
@@ -25,7 +25,7 @@ _LOGGED = ("task", "bonus", "total", "compliance", "multiplier")
 
 
 def csv_row(r: Result, subtasks: Subtasks, orders: Sequence[Order]) -> str:
-    """A decision and what came of it; `bound` has a number per pair of subtasks, with spaces between."""
+    """Row of a training; `bound` has a number per pair of subtasks, separated by spaces."""
     m = r.member
     order = subtasks.text(orders[m.order]) if m.order >= 0 else "any"
     numbers = [*(getattr(m, name) for name in _BELIEVED.values()), *(getattr(r, name) for name in _FOUND.values())]
@@ -38,7 +38,7 @@ def csv_row(r: Result, subtasks: Subtasks, orders: Sequence[Order]) -> str:
 
 
 def metrics_row(update: int, steps: int, slots: Sequence[Slot], seconds: float) -> str:
-    """What every member in training got in this update: the task, the alignment bonus and the total apart."""
+    """Row of an update: task reward, alignment bonus and total of every member in training."""
     row: dict[str, object] = {"update": update, "steps": steps, "members": [slot.member.number for slot in slots]}
     for name in _LOGGED:
         values = [slot.latest.get(name, math.nan) for slot in slots]

@@ -1,9 +1,9 @@
-"""A search run: proposes, trains, scores, confirms; resumable at any moment, its budget counted exactly.
+"""A search run: proposes, trains, scores and confirms; resumable at any moment, with an exact budget.
 
-First the search: a searcher proposes orders, q of them train side by side, each finished one is scored on fresh games
-and makes room for the next. Then confirmation: the best order and some rivals, from the second best to the worst, train
-from scratch on fresh seeds, and so do the controls, as further members of the same population. They are scored on games
-that the search has not seen. While they leave the answer open, another batch of them is trained, up to a limit.
+First the search: a searcher proposes orders, q of them train side by side, and each finished one is scored on fresh
+games and makes room for the next. Then the confirmation: the best order and some rivals, from the second best to the
+worst, train from scratch on fresh seeds, and so do the controls, as further members of the same population. They are
+scored on games that the search has not used. While the answer is open, another batch is trained, up to a limit.
 """
 
 import math
@@ -17,84 +17,86 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from cavalcade.config import HostConfig, SearchConfig
+from cavalcade.config.io import as_dict
+from cavalcade.core.errors import ConfigError, RunError, WorkerError
+from cavalcade.core.jit import all_threads
+from cavalcade.core.ray_session import import_ray
+from cavalcade.core.threads import use_threads
 from cavalcade.envs.cage2.cpu import ENVIRONMENTS_PER_THREAD
-from cavalcade.errors import ConfigError, RunError, WorkerError
-from cavalcade.fleet import import_ray
-from cavalcade.jit import all_threads
-from cavalcade.plain import as_dict
-from cavalcade.ppo.learner import network_for
-from cavalcade.ppo.precompile import compiled_learner
-from cavalcade.ppo.threads import choose_threads, use_threads
+from cavalcade.ppo.engine import network_for
+from cavalcade.ppo.precompile import compiled_engine
+from cavalcade.ppo.threads import choose_threads
 from cavalcade.runs.checkpoint import save_checkpoint
 from cavalcade.runs.directory import METRICS, SEARCH, RunDirectory, provenance
 from cavalcade.runs.logs import Log
 from cavalcade.search.analysis import check, comparable, top_rung, verdict_of
+from cavalcade.search.config import SearchConfig, simulated
 from cavalcade.search.decisions import DECISIONS, Decision, observations, propose, resumes, searched, to_confirm
-from cavalcade.search.domains import given_orders, make_environment, subtasks_of
-from cavalcade.search.members import CONFIRM, CONTROL, CONTROLS, ORDER, PLAIN, UNIVERSAL, Member, Result
-from cavalcade.search.members import SEARCH as SEARCHING
+from cavalcade.search.domains import domain_of, given_orders, make_environment, subtasks_of
+from cavalcade.search.executor import Done, Executor, LocalExecutor
+from cavalcade.search.members import CONFIRM, CONTROL, CONTROLS, ORDER, PLAIN, SEARCHING, UNIVERSAL, Member, Result
 from cavalcade.search.policies import POLICIES
-from cavalcade.search.pool import on_gpu
+from cavalcade.search.pool import Saved, on_gpu
 from cavalcade.search.records import COLUMNS, csv_row, metrics_row
 from cavalcade.search.scoring import CpuScorer, Policies, Score
 from cavalcade.search.searchers import GpSearcher, Proposal
-from cavalcade.search.trainings import Done, LocalTrainings, Saved, Trainings
 from cavalcade.workflow.orders import Order, kendall
 from cavalcade.workflow.summary import COMPLIANCE
 
 _OVERDUE = 10.0  # seconds
-_SCORING = 4  # threads that play scores while a GPU trains
-_SEARCHED_ON_GPU = 20  # orders in training together on a GPU, where scores decide on the next
-_PER_GPU = 600  # orders in training together on a GPU, where all are known beforehand
-_PER_THREAD = 4  # orders in training together; more only costs memory
+_SCORING = 4  # CPU threads for scoring while a GPU trains
+_SEARCHED_ON_GPU = 20  # orders in training on a GPU, if scores decide on the next
+_PER_GPU = 600  # orders in training on a GPU, if all are known beforehand
+_PER_THREAD = 4  # orders in training; more would only cost memory
 _SEEDS_PER_SEARCH = 1_000_000
 
 
 class Search:
-    """A search in a locked directory, ready to go: new, or where its newest checkpoint left it."""
+    """A search in a locked directory, ready to run: new, or restored from its newest checkpoint."""
 
     def __init__(
         self, run: RunDirectory[SearchConfig], config: SearchConfig, *, resume: bool = False, threads: int = 0
     ):
         self.run, self.config, self.stopping = run, config, False
-        if config.engine == "ray":
-            import_ray(config.host.ray_address)  # or says that it is missing
+        if config.executor == "ray":
+            import_ray(config.ray.ray_address)  # raises if it is missing
         self.subtasks = subtasks_of(config)
         self.orders = self.subtasks.orders()
-        given_orders(config)  # refuses what is none
+        given_orders(config)  # raises for unknown orders
         trainings = config.rounds * (len(config.orders) or len(self.orders))
         listed = config.searcher in ("exhaustive", "fixed")
-        self._most = max(trainings, len(self.orders)) if listed else len(self.orders)  # members in training together
-        if config.together > self._most:
-            raise ConfigError(f"together is {config.together}; there are only {self._most} orders to train")
+        self._most = max(trainings, len(self.orders)) if listed else len(self.orders)  # members in training at once
+        if config.parallel_orders > self._most:
+            raise ConfigError(
+                f"parallel_orders is {config.parallel_orders}; there are only {self._most} orders to train"
+            )
         if config.share[1] > trainings:
             raise ConfigError(f"shard is {config.shard}; there are only {trainings} trainings to share out")
         checkpoint = run.checkpoint_for(config) if resume else None
-        if resume and config.device == "auto" and config.engine == "local":  # where it has run so far
+        if resume and config.device == "auto" and config.executor == "local":  # keep the device
             self.config = config = replace(config, device=run.meta().get("device", "cpu"))
         known = threads or (run.threads() if resume else 0)
-        self.gpu = gpu = config.engine == "local" and on_gpu(config)
-        if not config.host.ray_address:  # else others train
+        self.gpu = gpu = config.executor == "local" and on_gpu(config)
+        if not config.ray.ray_address:  # otherwise other machines train
             compile_all(config, self.orders, gpu)
         self.threads = known or (_SCORING if gpu else choose_threads())
         use_threads(self.threads)
         info: dict[str, Any] = checkpoint.info if checkpoint else {}
         self.results = results_of(info)
-        self.used_steps = int(info.get("used_steps", 0))  # of the search, by members that are done or in training
+        self.used_steps = int(info.get("used_steps", 0))  # of the budget, by members done or in training
         self.made = int(info.get("made", 0))  # proposals
         self.members = int(info.get("members", 0))
         self.queue = [Member(**plain) for plain in info.get("queue", [])]  # to be trained after the search
         self.batches = int(info.get("batches", 0))  # of confirmation, planned so far
-        self._judged = (-1, False)  # after how many results the answer was open
+        self._judged = (-1, False)  # number of results judged, and whether the answer was open
         self.searching = bool(info.get("searching", True))
         self.updates, self.steps = int(info.get("update", 0)), int(info.get("steps", 0))
         self.scoring_seconds = float(info.get("scoring_seconds", 0.0))
         self.seconds_before = float(info.get("seconds", 0.0))
         self._saved = (self.updates, self.searching) if checkpoint else None
         self._saved_at = time.monotonic()
-        saved = Saved(checkpoint.policy, checkpoint.learner, checkpoint.environment, info) if checkpoint else None
-        self.trainings = self._trainings(saved)
+        saved = Saved(checkpoint.snapshot, info) if checkpoint else None
+        self.executor = self._executor(saved)
         if not resume:
             run.begin(config, provenance() | {"threads": self.threads, "device": "cuda" if gpu else "cpu"})
         offsets = info.get("logs", {})
@@ -105,84 +107,82 @@ class Search:
         self._table.flush()
         self._start = time.monotonic()
 
-    def _trainings(self, saved: Saved | None) -> Trainings:
-        """Who trains: this process, or Ray."""
-        if self.config.engine == "ray":
-            from cavalcade.search.fleet import Fleet
+    def _executor(self, saved: Saved | None) -> Executor:
+        if self.config.executor == "ray":
+            from cavalcade.search.ray_executor import RayExecutor
 
-            return Fleet(self.config, saved)
-        together = self.config.together or self._suits_machine()
-        return LocalTrainings(self.config, self.orders, self.threads, together, saved)
+            return RayExecutor(self.config, saved)
+        room = self.config.parallel_orders or self._suits_machine()
+        return LocalExecutor(self.config, self.orders, self.threads, room, saved)
 
     def _suits_machine(self) -> int:
-        """Orders in training together where the configuration leaves it open."""
-        if self.config.target == "cyborg":
+        """Orders in training at once, if the configuration does not say."""
+        if domain_of(self.config).hosted:
             return 1
         if on_gpu(self.config) and self.config.searcher in ("exhaustive", "fixed", "random"):
             return min(self._most, _PER_GPU)
         if on_gpu(self.config):
             return _SEARCHED_ON_GPU
-        return _PER_THREAD * self.threads  # who learns from scores must not choose all at once
+        return _PER_THREAD * self.threads  # a searcher that learns from scores must not choose all at once
 
     @property
     def seconds(self) -> float:
-        """Time spent on the run."""
+        """Seconds spent on the run, before a resume included."""
         return self.seconds_before + time.monotonic() - self._start
 
     @property
     def used(self) -> float:
-        """Episodes of full length that the search has used."""
+        """Budget used by the search, in full-length episodes."""
         return self.used_steps / self.config.task.horizon
 
     @property
     def done(self) -> bool:
-        """Whether nothing is left to do."""
-        return not self.searching and not self.queue and not self.trainings.slots and not self._open()
+        """Whether search and confirmation are complete."""
+        return not self.searching and not self.queue and not self.executor.slots and not self._open()
 
     def advance(self) -> Iterator[Result]:
-        """One update of everything in training, or with Ray what has arrived; yields what has finished."""
+        """One update of all members in training, or with Ray one task's result; yields finished trainings."""
         self._fill()
-        if not self.trainings.slots:
+        if not self.executor.slots:
             return
         try:
-            made = self.trainings.update()
+            made = self.executor.update()
         except WorkerError as error:
             self.checkpoint()
-            raise WorkerError(f"{error}\ngo on with: cavalcade search --resume {self.run}") from None
+            raise WorkerError(f"{error}\nresume with: cavalcade search --resume {self.run}") from None
         if made:
             self.updates += 1
             self.steps += made * self.config.steps_per_update
-            self._metrics.write([metrics_row(self.updates, self.steps, self.trainings.slots, self.seconds)])
-        for done in self.trainings.finished():
+            self._metrics.write([metrics_row(self.updates, self.steps, self.executor.slots, self.seconds)])
+        for done in self.executor.finished():
             for result in self._finish(done):
-                self.book(result)
+                self.record(result)
                 yield result
         if self.updates % self.config.checkpoint_every == 0 or self._overdue():
             self._fill()
             self.checkpoint()
 
     def _overdue(self) -> bool:
-        """With Ray, where what is counted are tasks: whether the last checkpoint is old by the clock."""
-        return self.config.engine == "ray" and time.monotonic() - self._saved_at > _OVERDUE
+        """Whether the last checkpoint is too old; with Ray only, where an update takes as long as a task."""
+        return self.config.executor == "ray" and time.monotonic() - self._saved_at > _OVERDUE
 
-    def book(self, result: Result) -> None:
-        """Takes note of a result."""
+    def record(self, result: Result) -> None:
+        """Records a result."""
         self.results.append(result)
         self._table.write([csv_row(result, self.subtasks, self.orders)])
 
     def log_decisions(self, decisions: Iterable[Decision]) -> None:
-        """Writes what was decided."""
         self._decisions.write([decision.row() for decision in decisions])
 
     def checkpoint(self) -> None:
-        """Writes a checkpoint of this moment, unless there is one."""
+        """Writes a checkpoint, unless nothing has changed since the last one."""
         if self._saved == (self.updates, self.searching):
             return
         self._saved, self._saved_at = (self.updates, self.searching), time.monotonic()
-        saved = self.trainings.save()
+        saved = self.executor.save()
         info = saved.info | {
             "config": as_dict(self.config),
-            "network": self.trainings.network,
+            "network": self.executor.network,
             "update": self.updates,
             "steps": self.steps,
             "results": [asdict(result) for result in self.results],
@@ -196,28 +196,28 @@ class Search:
             "seconds": self.seconds,
             "logs": {log.path.name: log.flush() for log in self._logs},
         }
-        save_checkpoint(self.run.checkpoint_folder, self.updates, *saved[:3], info, self.config.keep)
+        save_checkpoint(self.run.checkpoint_folder, self.updates, saved.snapshot, info, self.config.keep_checkpoints)
 
     def close(self) -> None:
-        """Writes what is held back, and ends the environments."""
+        """Flushes the logs, and closes the executor."""
         for log in self._logs:
             log.close()
-        self.trainings.close()
+        self.executor.close()
 
     def ranked(self) -> list[int]:
-        """The orders trained at comparable budgets, best first by posterior mean."""
+        """Orders trained at comparable budgets, best first by posterior mean."""
         mean = self.belief().mean
         trained = {r.member.order for r in comparable(self.config, self.results, (SEARCHING, CONFIRM))}
         return sorted(trained, key=lambda order: (-mean[order], order))
 
     def belief(self) -> Any:
-        """The posterior over all orders, confirmation included."""
+        """Posterior over all orders, confirmation included."""
         c = self.config
         searcher = GpSearcher(self.orders, c.kernel, seed=c.seed, resumed=resumes(c))
         return searcher.believe(observations(c, comparable(c, self.results, (SEARCHING, CONFIRM))), ())
 
     def _open(self) -> bool:
-        """Whether the answer is open and another batch of trainings may decide it."""
+        """Whether the answer is open and another confirmation batch is allowed."""
         c = self.config
         if not c.confirm or c.shard or not 0 < self.batches < c.confirm_batches:
             return False
@@ -228,28 +228,28 @@ class Search:
         return self._judged[1]
 
     def _fill(self) -> None:
-        """Lets up to q members train."""
-        while len(self.trainings.slots) < self._room() and (member := self._next()):
-            self.trainings.start(member, self._stored(member.start))
+        """Starts members until q are in training."""
+        while len(self.executor.slots) < self._room() and (member := self._next()):
+            self.executor.start(member, self._stored(member.start))
 
     def _room(self) -> int:
         """How many members may train now."""
-        room = min(self.trainings.room, self._most)
-        if isinstance(self.trainings, LocalTrainings) and self.gpu and self.queue:  # all that is left is known
-            left = len(self.queue) + len(self.trainings.slots)
-            self.trainings.room = room = max(room, min(left, _PER_GPU))
+        room = min(self.executor.room, self._most)
+        if isinstance(self.executor, LocalExecutor) and self.gpu and self.queue:  # all remaining members are known
+            left = len(self.queue) + len(self.executor.slots)
+            self.executor.room = room = max(room, min(left, _PER_GPU))
         return room
 
     def _next(self) -> Member | None:
-        """The next member to train, if there is one now."""
+        """The next member to train, or None for now."""
         if self.searching:
             if member := self._propose():
                 return member
-            if self.trainings.slots:
-                return None  # what is in training decides how to go on
+            if self.executor.slots:
+                return None  # results of members in training decide what is next
             self.searching = False
             self.queue = self._plan()
-        if not self.queue and not self.trainings.slots and self._open():
+        if not self.queue and not self.executor.slots and self._open():
             self.queue = self._plan_again()
         return self.queue.pop(0) if self.queue else None
 
@@ -269,21 +269,21 @@ class Search:
             which, shares = c.share
             self.members += 1
             if (self.made - 1) % shares == which:
-                return found  # others are somebody else's, under the same number
+                return found  # the others belong to other shards, under the same number
         return None
 
     def _choose(self) -> Member | None:
-        """The searcher's next, if the budget allows it; nobody is asked when it cannot."""
+        """The searcher's next proposal, or None if the budget does not allow it."""
         c = self.config
         budget = c.total_episodes * c.task.horizon
         if self.used_steps + c.steps_per_order > budget:
             return None
-        in_training = [slot.member for slot in self.trainings.slots if slot.member.kind == ORDER]
+        in_training = [slot.member for slot in self.executor.slots if slot.member.kind == ORDER]
         pending = [Proposal(m.order, rung=m.rung) for m in in_training if m.purpose == SEARCHING]
         proposal = propose(c, self.orders, self.results, pending, self.made)
         if proposal is None:
             return None
-        factor = 3**proposal.rung  # from scratch on every rung, so that scores of a rung compare
+        factor = 3**proposal.rung  # from scratch on every rung, so that its scores are comparable
         steps = factor * c.steps_per_order
         if self.used_steps + steps > budget:
             return None
@@ -307,7 +307,7 @@ class Search:
         self.log_decisions([Decision(self.members, proposal.order, proposal.rung, self.made - 1, known, training)])
 
     def _warm_start(self, order: int) -> str:
-        """The stored policy that a new order begins with."""
+        """Name of the stored policy that a new order begins with."""
         trained = [r.member.order for r in searched(self.results)]
         kind = self.config.warm_start
         if kind == "universal":
@@ -319,7 +319,7 @@ class Search:
         return self._newest(min(trained, key=lambda other: kendall(self.orders[order], self.orders[other])))
 
     def _newest(self, order: int) -> str:
-        """The stored policy of an order's latest training in the search, if there was one."""
+        """Name of the stored policy of an order's latest training in the search; empty if there is none."""
         mine = [r.member for r in searched(self.results) if r.member.order == order]
         return mine[-1].stored_as if mine else ""
 
@@ -329,7 +329,7 @@ class Search:
         return Member(number, purpose, kind, order, _SEEDS_PER_SEARCH * self.config.seed + number, updates, **more)
 
     def _plan(self) -> list[Member]:
-        """What confirms the search: the best order, rivals and controls, each several times from scratch."""
+        """Trainings of the confirmation: the best order, rivals and controls, each several times from scratch."""
         c = self.config
         if not c.confirm or c.shard:
             return []
@@ -345,7 +345,7 @@ class Search:
         return self._batch(list(dict.fromkeys(said)))
 
     def _batch(self, plan: list[tuple[str, str, int]]) -> list[Member]:
-        """Trainings of a plan, at the budget that orders were compared at."""
+        """Members of a plan, at the budget at which orders were compared."""
         c = self.config
         self.batches += 1
         rung = top_rung(searched(self.results)) if c.searcher == "halving" else 0
@@ -353,12 +353,12 @@ class Search:
         return [self._member(*what, updates, rung=rung) for _ in range(c.confirm) for what in plan]
 
     def _finish(self, done: Done) -> list[Result]:
-        """Takes note of a member that is done, and keeps its policy; with evaluate-only, a result for every order."""
+        """Stores the policy of a finished member; returns its result, and with evaluate-only one per order."""
         slot, m = done.slot, done.slot.member
         self.scoring_seconds += done.seconds
         self._store(m.stored_as, done.policy)
         c, unused = self.config, m.updates - slot.updates
-        if m.purpose == SEARCHING and not c.shard:  # shares must stop at the same number
+        if m.purpose == SEARCHING and not c.shard:  # all shards must stop at the same number
             self.used_steps -= unused * c.steps_per_update
         found = [self._result(done, m, slot.updates, done.found)]
         for order, score in enumerate(done.by_order):
@@ -367,7 +367,7 @@ class Search:
         return found
 
     def _result(self, done: Done, member: Member, updates: int, score: Score | None) -> Result:
-        """What came of a member; without a score, its training episodes say it all."""
+        """Result of a member; without a score, from its training episodes."""
         c, latest = self.config, done.slot.latest
         steps = updates * c.steps_per_update
         means = score.means if score else latest
@@ -392,29 +392,27 @@ class Search:
             save_file(policy, aside)
             aside.replace(folder / f"{name}.safetensors")
         except (OSError, SafetensorError) as error:
-            raise RunError(f"{folder} cannot be written: {error}; make room and resume") from None
+            raise RunError(f"{folder} cannot be written: {error}; free disk space and resume") from None
 
     def _stored(self, name: str) -> dict[str, Tensor] | None:
-        """A policy that was kept, by name."""
         if not name:
             return None
         path = self.run.path / POLICIES / f"{name}.safetensors"
         try:
             return load_file(path)
         except (OSError, SafetensorError) as error:
-            raise RunError(f"{path} cannot be read ({type(error).__name__}); restore it, or search anew") from None
+            raise RunError(f"{path} cannot be read ({type(error).__name__}); restore it, or search again") from None
 
 
 def compile_all(config: SearchConfig, orders: list[Order], gpu: bool) -> None:
-    """Compiles everything a search will need."""
+    """Compiles everything that a search needs."""
     threads = all_threads()
-    if config.target == "cyborg":  # hosted games are no place to try things out; those of ours look the same
-        config = replace(config, target="cage2", cyborg="", host=HostConfig())
+    config = simulated(config)  # hosted games are not stepped before training; ours have the same interface
     num_envs = max(_PER_THREAD * config.ppo.num_envs, ENVIRONMENTS_PER_THREAD) * threads  # enough for all threads
     env = make_environment(config, num_envs, threads=threads)
     env.assign(slice(0, 1), order=None, seed=0)
     if not gpu:
-        compiled_learner(env, config.ppo, [0])
+        compiled_engine(env, config.ppo, [0])
     _, spec = network_for(env, config.ppo)
     if gpu or config.score == "tail":
         return
@@ -426,5 +424,5 @@ def compile_all(config: SearchConfig, orders: list[Order], gpu: bool) -> None:
 
 
 def results_of(info: Mapping[str, Any]) -> list[Result]:
-    """The results that a checkpoint knows of."""
+    """The results in a checkpoint."""
     return [Result(**{**plain, "member": Member(**plain["member"])}) for plain in info.get("results", [])]

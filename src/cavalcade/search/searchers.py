@@ -1,7 +1,7 @@
-"""Searchers: which order to train next, given what is known and what is still in training.
+"""Searchers propose which order to train next, given the scores so far and the orders in training.
 
-A searcher is a function of the observations, of what is pending and of its seed, and of nothing else: a search can be
-resumed anywhere. None of them waits: what is in training counts as pending.
+A proposal depends only on observations, pending orders and the seed, so that a search can be resumed anywhere.
+Searchers never wait: orders in training count as pending.
 """
 
 import math
@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from cavalcade.errors import ConfigError, one_of
+from cavalcade.core.errors import ConfigError, one_of
 from cavalcade.search.gp import Posterior, posterior
 from cavalcade.workflow.orders import Order
 
@@ -20,21 +20,21 @@ _CONFIDENCE = 0.1  # δ of the schedule of β
 
 
 class Observation(NamedTuple):
-    """The score of a training of an order."""
+    """Score of one training of an order."""
 
     order: int  # index of the order
     score: float
     variance: float  # of the evaluation
-    rung: int = 0  # how often its budget was multiplied, for halving
+    rung: int = 0  # for halving: how often its budget was multiplied
 
 
 class Proposal(NamedTuple):
-    """An order to train, and what was believed about it."""
+    """An order to train, and its posterior."""
 
     order: int
     mean: float = math.nan
-    deviation: float = math.nan
-    bound: float = math.nan  # what it was chosen for
+    deviation: float = math.nan  # standard deviation
+    bound: float = math.nan  # acquisition value
     rung: int = 0
 
 
@@ -42,7 +42,7 @@ class Searcher(Protocol):
     """Proposes orders."""
 
     def propose(self, observed: Sequence[Observation], pending: Sequence[Proposal], made: int) -> Proposal | None:
-        """The next order, or none if there is nothing left to try; made: proposals made so far."""
+        """The next order, or None if none is left to try; made: proposals so far."""
         ...
 
 
@@ -53,18 +53,18 @@ def beta_at(step: int, orders: int) -> float:
 
 @dataclass(frozen=True)
 class GpSearcher:
-    """Upper confidence bound, or Thompson sampling, on the exact posterior over all orders."""
+    """Upper confidence bound or Thompson sampling on the exact posterior over all orders."""
 
     orders: Sequence[Order]
     kernel: str = "mallows"
-    beta: float = 2.0  # 0: by the schedule
+    beta: float = 2.0  # 0 for the schedule
     thompson: bool = False
     seed: int = 0
     excluded: frozenset[int] = frozenset()
-    resumed: bool = False  # a revisited order goes on training: only its latest score counts
+    resumed: bool = False  # a revisited order resumes its training: only its latest score counts
 
     def believe(self, observed: Sequence[Observation], pending: Sequence[Proposal], made: int = 0) -> Posterior:
-        """The posterior; pending orders reduce its deviation and leave its mean alone (Desautels et al. 2014)."""
+        """The posterior; pending orders reduce its standard deviation but not its mean (Desautels et al. 2014)."""
         observed = latest(observed) if self.resumed else observed
         return posterior(
             self.orders,
@@ -77,7 +77,7 @@ class GpSearcher:
         )
 
     def propose(self, observed: Sequence[Observation], pending: Sequence[Proposal], made: int) -> Proposal | None:
-        """The order with the highest bound, ties broken at random."""
+        """The order with the highest bound; ties are broken at random."""
         found = self.believe(observed, pending, made)
         beta = self.beta or beta_at(made + 1, len(self.orders))
         bound = found.draw if self.thompson else found.mean + beta * found.deviation
@@ -94,24 +94,22 @@ class GpSearcher:
 
 @dataclass(frozen=True)
 class ListSearcher:
-    """Orders from a list, one after the other."""
+    """Proposes the orders of a list in turn."""
 
     sequence: Sequence[int]
 
     def propose(self, observed: Sequence[Observation], pending: Sequence[Proposal], made: int) -> Proposal | None:
-        """The next of the list."""
         return Proposal(self.sequence[made]) if made < len(self.sequence) else None
 
 
 @dataclass(frozen=True)
 class RandomSearcher:
-    """All orders in a random order, then in another one, and so on."""
+    """Proposes all orders in random sequence, then in another one, and so on."""
 
     count: int
     seed: int = 0
 
     def propose(self, observed: Sequence[Observation], pending: Sequence[Proposal], made: int) -> Proposal | None:
-        """The next of the random order."""
         return Proposal(random_sequence(self.count, self.seed, 1 + made // self.count)[made])
 
 
@@ -126,7 +124,7 @@ class HalvingSearcher:
     excluded: frozenset[int] = frozenset()
 
     def propose(self, observed: Sequence[Observation], pending: Sequence[Proposal], made: int) -> Proposal | None:
-        """Promotes an order if one deserves it, else begins a new one."""
+        """Promotes an order if one qualifies, else begins a new one."""
         began = {(o.order, o.rung) for o in observed} | {(p.order, p.rung) for p in pending}
         for rung in range(self.rungs - 2, -1, -1):
             here = sorted((o for o in observed if o.rung == rung), key=lambda o: -o.score)
@@ -139,13 +137,13 @@ class HalvingSearcher:
 
 
 def random_sequence(count: int, seed: int, rounds: int = 1) -> list[int]:
-    """All orders in a random order, so many times over."""
+    """All orders in random sequence, `rounds` times."""
     rng = np.random.Generator(np.random.Philox(key=seed))
     return [int(i) for _ in range(rounds) for i in rng.permutation(count)]
 
 
 def latest(observed: Sequence[Observation]) -> list[Observation]:
-    """The last observation of each order."""
+    """The latest observation of each order."""
     return list({o.order: o for o in observed}.values())
 
 
@@ -161,7 +159,7 @@ def make_searcher(
     excluded: frozenset[int] = frozenset(),
     resumed: bool = False,
 ) -> Searcher:
-    """A searcher by name; given: the orders of `fixed`; rounds: how often `exhaustive` and `fixed` go round."""
+    """A searcher by name; given: orders of `fixed`; rounds: trainings per order of `exhaustive` and `fixed`."""
     one_of("searcher", name, SEARCHERS)
     index = {order: i for i, order in enumerate(orders)}
     if name in ("gp-ucb", "thompson"):

@@ -24,7 +24,7 @@ def summary(found: Findings, subtasks: Subtasks, orders: list[Order]) -> str:
         )
     lines += [
         "",
-        "effect of putting one before the other, the rest equal (95 % intervals, corrected for the number of pairs)",
+        "effect of putting one before the other, all else equal (95 % intervals, corrected for the number of pairs)",
     ]
     for e in sorted(found.effects, key=lambda e: (not e.binding, -abs(e.mean))):
         mark = " *" if e.low > 0 or e.high < 0 else ""
@@ -32,7 +32,7 @@ def summary(found: Findings, subtasks: Subtasks, orders: list[Order]) -> str:
         interval = f"({e.low:+.2f} to {e.high:+.2f}){mark}"
         lines.append(f"  {e.a + ' before ' + e.b:<34}{e.mean:>+8.2f} {interval:<24}{bound}")
     if any(found.groups.values()):
-        lines += ["", "from scratch on fresh seeds, scored on games of their own (IQM, 95 % interval, each training)"]
+        lines += ["", "from scratch on fresh seeds, scored on held-out games (IQM, 95 % interval, each training)"]
         for name, scores in found.groups.items():
             if scores:
                 each, mean = " ".join(f"{x:.2f}" for x in scores[:_SHOWN]), interval_of(scores)

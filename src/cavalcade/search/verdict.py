@@ -1,13 +1,13 @@
-"""Does the order matter? A test that holds whatever scores look like, an effect in points, and an answer from both.
+"""Does the order matter? A distribution-free test, an effect size in points, and an answer from both.
 
-Scores of trainings have heavy tails and unequal spreads. So orders are compared by the permutation test of the
+Scores of trainings have heavy tails and unequal spreads. Orders are therefore compared by a permutation test of the
 one-way F statistic on ranks, and effects are differences of interquartile means (IQM) with stratified bootstrap
 intervals. The best and the worst of equal orders differ too: they are chosen on one half of the trainings and compared
 on the other, once each way. Of many orders with few trainings each, the best tenth is compared with the worst tenth.
 
-Yes: p < α and the interval of best − worst lies beyond the margin. No: the interval lies within ± margin. Otherwise it
-takes more trainings. With several looks at the data each has an equal share of α (Bonferroni). The answer is a function
-of the numbers that are printed with it.
+Yes: p < α and the interval of best − worst lies beyond the margin. No: the interval lies within ± margin. Otherwise
+more trainings are needed. With several looks at the data each gets an equal share of α (Bonferroni). The answer is a
+function of the numbers that are printed with it.
 """
 
 import math
@@ -22,10 +22,10 @@ ALPHA = 0.01  # chance of "yes" where orders are equal, over all looks
 LEVEL = 0.05  # 1 − coverage of intervals
 _PERMUTATIONS = 20_000
 _RESAMPLES = 10_000
-_CHUNK = 4_000_000  # numbers at a time
-_MOST_NEEDED = 100_000  # trainings; more is not worth a number
+_CHUNK = 4_000_000  # permuted numbers per batch
+_MOST_NEEDED = 100_000  # trainings; above it, no number is given
 _TENTH = 10
-_LEAST = 4  # trainings from which an interval can be had; of three it would be too narrow
+_LEAST = 4  # trainings that an interval needs; with three it would be too narrow
 
 Answer = Literal["yes", "no", "cannot tell"]
 
@@ -39,20 +39,20 @@ class Interval(NamedTuple):
 
 
 class Extremes(NamedTuple):
-    """How far the best units are above the worst."""
+    """Difference between the best and the worst units."""
 
     each: int  # units at either end
     difference: Interval  # of units chosen on one half and compared on the other
 
 
 class Verdict(NamedTuple):
-    """An answer, and the numbers it follows from."""
+    """The answer, and the numbers that it follows from."""
 
     answer: Answer
     p: float  # of the permutation test
-    alpha: float  # what it is compared with, this look's share
+    alpha: float  # level of this look
     margin: float
-    extremes: Extremes | None  # none with too few trainings
+    extremes: Extremes | None  # None with too few trainings
     needed: int  # trainings that would decide, 0 where decided, −1 where no number can be given
 
 
@@ -62,9 +62,9 @@ def iqm(values: NDArray, axis: int = -1) -> NDArray:
 
 
 def rank_test(groups: Sequence[Sequence[float]], seed: int = 0) -> float:
-    """The p-value of the permutation test that all groups come from one distribution, by the F statistic on ranks.
+    """p-value of the permutation test that all groups have the same distribution, by the F statistic on ranks.
 
-    F rises with Σ n_g r̄_g², r̄_g the mean rank of group g, which is what permutations are compared by.
+    F is monotone in Σ n_g r̄_g², r̄_g the mean rank of group g, which is compared between permutations.
     """
     sizes = np.array([len(group) for group in groups])
     if len(groups) < 2 or sizes.sum() <= len(groups):
@@ -92,9 +92,9 @@ def resampled(values: Sequence[float] | NDArray, rng: np.random.Generator) -> ND
 
 
 def percentiles(draws: NDArray, estimate: float, n: int, level: float = LEVEL) -> Interval:
-    """The percentile interval of bootstrap draws, widened for samples of n (Hesterberg 2015, expanded percentiles).
+    """Percentile interval of bootstrap draws, widened for samples of n (Hesterberg 2015, expanded percentiles).
 
-    Without that, intervals of few values are too narrow: the tail becomes Φ(−√(n / (n − 1)) t), t the quantile of
+    Otherwise intervals of few values would be too narrow: the tail becomes Φ(−√(n / (n − 1)) t), t the quantile of
     Student's distribution with n − 1 degrees of freedom.
     """
     if n < _LEAST:
@@ -105,7 +105,7 @@ def percentiles(draws: NDArray, estimate: float, n: int, level: float = LEVEL) -
 
 
 def difference(one: Sequence[float], other: Sequence[float], *, level: float = LEVEL, seed: int = 0) -> Interval:
-    """IQM of one group of trainings minus that of another."""
+    """IQM of one group of trainings minus that of another, with its interval."""
     rng = np.random.Generator(np.random.Philox(key=seed))
     estimate = float(iqm(np.asarray(one)) - iqm(np.asarray(other)))
     draws = resampled(one, rng) - resampled(other, rng)
@@ -113,7 +113,7 @@ def difference(one: Sequence[float], other: Sequence[float], *, level: float = L
 
 
 def extremes(groups: Mapping[int, Sequence[float]], *, level: float = LEVEL, seed: int = 0) -> Extremes | None:
-    """Best − worst, the two chosen on one half of the trainings of each unit and compared on the other, both ways."""
+    """Best − worst: chosen on one half of the trainings of each unit and compared on the other, both ways."""
     units = [unit for unit, scores in groups.items() if len(scores) >= 2]
     if len(units) < 2:
         return None
@@ -130,26 +130,26 @@ def extremes(groups: Mapping[int, Sequence[float]], *, level: float = LEVEL, see
 
 
 def _ends(groups: Mapping[int, NDArray], each: int) -> tuple[list[int], list[int]]:
-    """The units with the highest and with the lowest IQM."""
+    """The `each` units with the highest and the lowest IQM."""
     ranked = sorted(groups, key=lambda unit: -float(iqm(groups[unit])))
     return ranked[:each], ranked[-each:]
 
 
 def share_of_level(looks: int) -> float:
-    """The level of each of several looks, cut off after two digits, as it is printed."""
+    """The level of each of several looks, truncated to two digits, as it is printed."""
     digits = 10 ** (1 - math.floor(math.log10(ALPHA / looks)))
     return math.floor(ALPHA / looks * digits * (1 + 1e-12)) / digits
 
 
 def judge(groups: Mapping[int, Sequence[float]], *, margin: float, looks: int = 1, seed: int = 0) -> Verdict:
-    """The answer from the scores of trainings of each unit; looks: how often the data may be looked at in all."""
+    """The verdict from the scores of each unit's trainings; looks: maximum number of looks at the data."""
     alpha = share_of_level(looks)
     kept = {unit: scores for unit, scores in groups.items() if len(scores)}
     p = rank_test(list(kept.values()), seed)
     found = extremes(kept, seed=seed)
     if found is None:
         return Verdict("cannot tell", p, alpha, margin, None, -1)
-    d = found.difference  # what is printed decides, as it is printed
+    d = found.difference  # the rounded numbers decide, as they are printed
     p, low, high = max(p, float(f"{p:.2g}")), min(d.low, round(d.low, 2)), max(d.high, round(d.high, 2))
     found = found._replace(difference=Interval(d.estimate, low, high))
     if p < alpha and low > margin:
@@ -171,7 +171,7 @@ def _needed(found: Interval, margin: float, trainings: int) -> int:
 
 
 def sentence(v: Verdict, what: str) -> str:
-    """The answer in words; what: the trainings it comes from, e.g. "6 orders, 60 trainings"."""
+    """The answer as a sentence; what: the trainings behind it, e.g. "6 orders, 60 trainings"."""
     if v.extremes is None:
         return f"Cannot tell whether the order matters: {what}; it takes at least two trainings of two orders."
     d = v.extremes.difference

@@ -1,1 +1,1 @@
-"""Measurements behind `cavalcade bench`: each prints a table and can write its raw figures."""
+"""What suits a machine: sizes and backends measured by trials, and how far a training is from the machine's bound."""

@@ -1,4 +1,4 @@
-"""What a measurement was made on."""
+"""The machine that a measurement was made on."""
 
 import os
 import platform
@@ -8,11 +8,11 @@ from typing import Any
 import numba
 import numpy as np
 
-from cavalcade import __version__
+from cavalcade.core.version import __version__
 
 
 def describe() -> dict[str, Any]:
-    """Processor, cores, versions and load: what a figure means nothing without."""
+    """Processor, cores, load and versions, as plain data."""
     return {
         "processor": _processor(),
         "cores": os.cpu_count(),
@@ -25,7 +25,7 @@ def describe() -> dict[str, Any]:
 
 
 def line() -> str:
-    """The same in a line."""
+    """The same in one line."""
     return "{processor}, {cores} cores, load {load}; Python {python}, Numba {numba}".format(**describe())
 
 

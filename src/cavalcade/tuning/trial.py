@@ -1,6 +1,6 @@
-"""One trial of settings, in a process of its own: `python -m cavalcade.bench.trial JSON` trains for a while.
+"""One trial of settings, in a process of its own: `python -m cavalcade.tuning.trial JSON` trains for a while.
 
-Prints JSON: environment steps per second, and the shares of time of collecting and of learning.
+Prints JSON: environment steps per second, and the share of time of collecting.
 """
 
 import json
@@ -8,42 +8,37 @@ import sys
 import time
 from typing import Any
 
-from cavalcade.config import GymTrainConfig, TrainConfig, training_kind
-from cavalcade.plain import from_dict
-from cavalcade.ppo.learner import Learner
-from cavalcade.ppo.make import make_learner
-from cavalcade.ppo.threads import choose_threads, use_threads
-from cavalcade.runs.environments import environment_for
+from cavalcade.config.io import from_dict
+from cavalcade.ppo.engine import Engine
+from cavalcade.targets import target_named
+from cavalcade.targets.base import Setup
 
 
-def main(task: dict) -> dict[str, float]:
+def main(task: dict[str, Any]) -> dict[str, float]:
     """Measures."""
     sys.path[:] = task["path"]
-    kind: Any = training_kind(task["config"]["target"])
-    config: TrainConfig | GymTrainConfig = from_dict(kind, task["config"])
-    threads = choose_threads()
-    use_threads(threads)
-    env = environment_for(config, threads)
+    target = target_named(task["config"]["target"])
+    config = from_dict(target.Config, task["config"])
+    engine = target.prepare(config, Setup()).engine
     try:
-        learner, _ = make_learner(env, config.ppo, config.seeds)
-        env.reset()
-        _update(learner)
-        steps, collecting, start = 0, 0.0, time.perf_counter()
+        engine.env.reset()
+        _update(engine)
+        begun, collecting, start = engine.counters.clock, 0.0, time.perf_counter()
         while time.perf_counter() - start < task["seconds"]:
-            collecting += _update(learner)
-            steps += env.spec.num_envs * config.ppo.update_steps
+            collecting += _update(engine)
         seconds = time.perf_counter() - start
+        steps = (engine.counters.clock - begun) * engine.num_envs
     finally:
-        env.close()
+        engine.env.close()
     return {"rate": steps / seconds, "collecting": collecting / seconds}
 
 
-def _update(learner: Learner) -> float:
+def _update(engine: Engine) -> float:
     """Collects and learns; returns the seconds of the first."""
     start = time.perf_counter()
-    learner.collect()
+    engine.collect()
     taken = time.perf_counter() - start
-    learner.update(0.0)
+    engine.update(0.0)
     return taken
 
 

@@ -1,8 +1,8 @@
 """Finds settings that suit a machine: backend, workers, environments, batch and minibatches, one after the other.
 
-Each trial trains in a process of its own, which is ended if the machine runs short of memory. What is sought is steps
-per second of the whole training; sizes of batch and minibatch stay within a factor of two of where they were, since
-they change what is learnt as well as how fast.
+Each trial trains in a process of its own, on the CPU, which is killed if the machine runs short of memory. The
+objective is steps per second of the whole training. Sizes of batch and minibatch stay within a factor of two of where
+they were, since they change what is learnt as well as how fast.
 """
 
 import json
@@ -13,32 +13,40 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import psutil
 
-from cavalcade.config import GymTrainConfig, HostConfig, TrainConfig
-from cavalcade.errors import ConfigError
-from cavalcade.plain import as_dict
-from cavalcade.vector.crew import deal
-from cavalcade.vector.hosted import cores
-
-Tunable = TrainConfig | GymTrainConfig
+from cavalcade.config.hosting import WorkerConfig
+from cavalcade.config.io import as_dict
+from cavalcade.config.ppo import PPOConfig
+from cavalcade.core.errors import ConfigError
+from cavalcade.core.threads import cores
+from cavalcade.vector.pool import deal
 
 _SPARE = 0.1  # share of the memory that is left alone
 _WORTH_IT = 1.03  # a change must give this much to be taken
 _LONGEST = 300.0  # seconds until a trial is given up
 
 
+class Tunable(Protocol):
+    """The settings of a training: with those of PPO, and as `host` those of hosted environments if it has any."""
+
+    @property
+    def ppo(self) -> PPOConfig:
+        """Settings of PPO."""
+        ...
+
+
 @dataclass(frozen=True)
 class Trial:
-    """Settings and what became of them."""
+    """Settings and how fast they were."""
 
     words: str  # what was changed
     config: Any
     rate: float = 0.0  # steps per second, 0 if there was none
     collecting: float = 0.0  # share of time
-    trouble: str = ""
+    trouble: str = ""  # why there is no rate
     best: bool = False  # so far, by more than chance
 
 
@@ -64,7 +72,7 @@ def tune(config: Tunable, seconds: float, run: Run | None = None) -> Iterator[Tr
 
 
 def count(config: Tunable) -> int:
-    """Trials at most."""
+    """Maximum number of trials."""
     return 1 + sum(len(list(stage(config))) for stage in _stages(config))
 
 
@@ -72,7 +80,7 @@ def preset(config: Tunable) -> dict[str, Any]:
     """The settings that were tuned, as plain data."""
     ppo = config.ppo
     found: dict[str, Any] = {
-        "ppo": {"num_envs": ppo.num_envs, "update_steps": ppo.update_steps, "minibatches": ppo.minibatches}
+        "ppo": {"num_envs": ppo.num_envs, "rollout_steps": ppo.rollout_steps, "minibatches": ppo.minibatches}
     }
     if host := _host(config):
         found["host"] = {"backend": host.backend, "workers": host.workers, "async_factor": host.async_factor}
@@ -82,7 +90,7 @@ def preset(config: Tunable) -> dict[str, Any]:
 Stage = Callable[[Any], Iterator[tuple[str, Any]]]
 
 
-def _host(config: Tunable) -> HostConfig | None:
+def _host(config: Tunable) -> WorkerConfig | None:
     """How environments are hosted, where they are."""
     return getattr(config, "host", None)
 
@@ -108,11 +116,11 @@ def _backends(config: Any) -> Iterator[tuple[str, Any]]:
 def _environments(config: Any) -> Iterator[tuple[str, Any]]:
     """More or fewer environments, with the same batch or twice that."""
     ppo = config.ppo
-    batch = ppo.num_envs * ppo.update_steps
+    batch = ppo.num_envs * ppo.rollout_steps
     for num_envs in (ppo.num_envs // 4, ppo.num_envs // 2, 2 * ppo.num_envs, 4 * ppo.num_envs):
         for steps in (batch // max(num_envs, 1), 2 * batch // max(num_envs, 1)):
             if num_envs >= 4 and steps >= 8:
-                changed = _sized(config, num_envs=num_envs, update_steps=steps)
+                changed = _sized(config, num_envs=num_envs, rollout_steps=steps)
                 if changed:
                     yield f"{num_envs} environments × {steps} steps", changed
 
@@ -134,9 +142,12 @@ def _sized(config: Any, **sizes: int) -> Any | None:
 
 
 def run_trial(config: Tunable, seconds: float) -> Trial:
-    """Trains for a while in a child process; ends it if memory runs short."""
-    task = json.dumps({"config": as_dict(config), "seconds": seconds, "path": sys.path})
-    command = [sys.executable, "-W", "ignore", "-m", "cavalcade.bench.trial", task]
+    """Trains for a while in a child process, on the CPU; kills it if memory runs short."""
+    plain = as_dict(config)
+    if "device" in plain:
+        plain["device"] = "cpu"
+    task = json.dumps({"config": plain, "seconds": seconds, "path": sys.path})
+    command = [sys.executable, "-W", "ignore", "-m", "cavalcade.tuning.trial", task]
     with tempfile.TemporaryFile("w+") as said, tempfile.TemporaryFile("w+") as wrong:
         with subprocess.Popen(command, stdout=said, stderr=wrong, text=True) as process:
             why = _watch(process, time.monotonic() + _LONGEST)
@@ -153,7 +164,7 @@ def run_trial(config: Tunable, seconds: float) -> Trial:
 
 
 def _watch(process: subprocess.Popen, until: float) -> str:
-    """Waits for a process; ends it, and says why, if memory runs short or it takes too long."""
+    """Waits for a process; kills it, and says why, if memory runs short or it takes too long."""
     while True:
         try:
             process.wait(0.05)

@@ -1,1 +1,1 @@
-"""Hosts many single environments behind the contract of a batch: in this process, or in workers. Knows no learner."""
+"""Hosts single environments as a batch, in this process or in workers. Knows nothing of learning."""

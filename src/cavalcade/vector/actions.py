@@ -1,9 +1,8 @@
-"""Actions of any Gymnasium space as rows of numbers, and back.
+"""Flattens actions of any Gymnasium space into rows of numbers, and back.
 
-Discrete is one whole number from 0; MultiDiscrete, MultiBinary and Dict or Tuple of such are several; Box is its values
-in C order, and Dict or Tuple of Box one after the other. Dict goes by sorted key, Tuple in order. A Box with bounds
-is shown to the policy as −1 … 1; what a policy sends beyond that is cut off there, or at a bound that only one
-side has.
+Discrete is one integer from 0; MultiDiscrete, MultiBinary and a Dict or Tuple of these are several; Box is its values
+in C order, and a Dict or Tuple of Box one after the other. Dict goes by sorted key, Tuple in order. A bounded Box is
+rescaled to −1 … 1 for the policy; actions are clipped to the bounds, also where only one side has one.
 """
 
 from typing import Any
@@ -12,14 +11,14 @@ import numpy as np
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Tuple
 from numpy.typing import ArrayLike, NDArray
 
-from cavalcade.envs.contract import checked_actions
-from cavalcade.errors import ActionError, ConfigError
+from cavalcade.core.contract import checked_actions
+from cavalcade.core.errors import ActionError, ConfigError
 
-_NO_BOUNDS = 1e6  # a range as wide as this is none
+_NO_BOUNDS = 1e6  # a wider range counts as unbounded
 
 
 class ActionLayout:
-    """How the actions of a space lie in a row."""
+    """The layout of a space's actions in a row."""
 
     def __init__(self, space: Space, name: str):
         self._space = space
@@ -47,7 +46,7 @@ class ActionLayout:
         self._first = _offset(self._space)
 
     def checked(self, actions: ArrayLike, num_envs: int) -> NDArray:
-        """Actions as rows that can be sent, (n, *shape); says what is wrong with those that cannot."""
+        """Actions as rows to send, (n, *shape); raises `ActionError` for a wrong shape, type or range."""
         if self.masks == 0:
             array = np.asarray(actions, np.float32)
             if array.shape != (num_envs, *self.shape) or not np.isfinite(array).all():
@@ -69,7 +68,7 @@ class ActionLayout:
         return array
 
     def native(self, rows: NDArray) -> list[Any]:
-        """Rows as the environment's own actions."""
+        """Rows as actions of the original space."""
         if self.shape == ():
             return list(rows + self._first)  # numpy scalars, as Discrete.sample gives
         if isinstance(self._space, MultiDiscrete):
@@ -99,13 +98,13 @@ def _sizes(space: Space) -> NDArray[np.int64]:
 
 
 def _offset(space: Space) -> Any:
-    """What a choice of 0 is called in a space."""
+    """The smallest action of a space."""
     start = getattr(space, "start", 0)
     return int(start) if isinstance(space, Discrete) else np.asarray(start).ravel()
 
 
 def _rebuilt(space: Space, values: list[Any]) -> Any:
-    """An action of a space from the front of a list of values, which are used up."""
+    """An action of a space from the first values of a list; removes them from it."""
     if isinstance(space, Dict):
         return {key: _rebuilt(space[key], values) for key in sorted(space.spaces)}
     if isinstance(space, Tuple):

@@ -1,7 +1,7 @@
-"""One block of memory for a batch, shared by processes: anonymous, so that nothing named can be left behind.
+"""One block of shared memory for a batch; anonymous, so that no file can be left behind.
 
-Rows are environments. The learner writes actions and reads everything else; a worker does the opposite in its rows.
-Workers serve chunks of rows; a chunk has work to do while `asked` is not `finished`.
+Rows are environments. The parent writes actions and reads everything else; a worker does the opposite in its rows.
+Workers serve chunks of rows; a chunk has work to do while `asked` differs from `finished`.
 """
 
 import mmap
@@ -17,7 +17,7 @@ _ALIGN = 64
 Place = tuple[str, tuple[int, ...], str, int]  # name, shape, type, offset
 
 
-class Slab(NamedTuple):
+class SharedBuffers(NamedTuple):
     """Views into the block: N environments, W workers with C chunks each."""
 
     observation: np.ndarray  # (N, O)
@@ -27,22 +27,22 @@ class Slab(NamedTuple):
     truncated: np.ndarray  # (N,) bool
     action_mask: np.ndarray  # (N, A) bool
     action: np.ndarray  # (N, …)
-    figures: np.ndarray  # (N, F) float64: what is told of the episode that ended
+    episode_stats: np.ndarray  # (N, F) float64: of the episode that ended
     true_state: np.ndarray  # (N, S)
-    episodes: np.ndarray  # (N,) int64: begun so far, over restarts of workers
-    wanted: np.ndarray  # (N,) bool: rows that a reset is for
-    seed: np.ndarray  # (N,) int64: with index and episodes, what a reset is seeded with
+    episodes: np.ndarray  # (N,) int64: episodes begun so far, across restarts of workers
+    wanted: np.ndarray  # (N,) bool: rows to reset
+    seed: np.ndarray  # (N,) int64: (seed, index, episodes) seeds a reset
     index: np.ndarray  # (N,) int64
     ready: np.ndarray  # (W,) bool: the worker has made its environments
     asked: np.ndarray  # (W, C) int64
     finished: np.ndarray  # (W, C) int64
     command: np.ndarray  # (W, C) uint8
-    asleep: np.ndarray  # (W + 1,) bool: who has to be woken, the parent last
-    busy: np.ndarray  # (W,) float64: seconds that a worker has worked
+    asleep: np.ndarray  # (W + 1,) bool: processes that have to be woken, the parent last
+    busy: np.ndarray  # (W,) float64: seconds of work
 
 
 def layout(num_envs: int, shapes: Shapes, workers: int, chunks: int) -> tuple[list[Place], int]:
-    """Where each view lies, and the size of the block."""
+    """The place of each view, and the size of the block in bytes."""
     n, actions = num_envs, shapes.actions
     fields = {
         "observation": ((n, shapes.observation), shapes.observation_type),
@@ -52,7 +52,7 @@ def layout(num_envs: int, shapes: Shapes, workers: int, chunks: int) -> tuple[li
         "truncated": ((n,), "bool"),
         "action_mask": ((n, actions.masks), "bool"),
         "action": ((n, *actions.shape), str(actions.dtype)),
-        "figures": ((n, len(shapes.figures)), "float64"),
+        "episode_stats": ((n, len(shapes.episode_stats)), "float64"),
         "true_state": ((n, shapes.true_state), shapes.true_state_type),
         "episodes": ((n,), "int64"),
         "wanted": ((n,), "bool"),
@@ -66,20 +66,20 @@ def layout(num_envs: int, shapes: Shapes, workers: int, chunks: int) -> tuple[li
         "busy": ((workers,), "float64"),
     }
     places, at = [], 0
-    for name in Slab._fields:
+    for name in SharedBuffers._fields:
         shape, kind = fields[name]
         places.append((name, shape, kind, at))
         at += -(-int(np.prod(shape)) * np.dtype(kind).itemsize // _ALIGN) * _ALIGN
     return places, at
 
 
-def slab_over(buffer: mmap.mmap | bytearray, places: list[Place]) -> Slab:
+def buffers_over(buffer: mmap.mmap | bytearray, places: list[Place]) -> SharedBuffers:
     """Views into a block."""
-    return Slab(**{name: np.ndarray(shape, kind, buffer, at) for name, shape, kind, at in places})
+    return SharedBuffers(**{name: np.ndarray(shape, kind, buffer, at) for name, shape, kind, at in places})
 
 
 def anonymous_file(size: int) -> int:
-    """A descriptor of memory that has no name and that children can inherit."""
+    """A file descriptor of unnamed memory that children can inherit."""
     if hasattr(os, "memfd_create"):
         handle = os.memfd_create("cavalcade")
     else:

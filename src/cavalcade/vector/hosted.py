@@ -1,167 +1,173 @@
 """A batch of single environments, hosted in this process or in workers."""
 
 import contextlib
-import os
 from collections.abc import Iterable, Sequence
 from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cavalcade.config import HostConfig
-from cavalcade.envs.contract import Buffers, Environment, EnvSpec, SavedState
-from cavalcade.errors import ConfigError, StateError, at_least
-from cavalcade.vector.crew import Crew, SerialCrew, WorkerCrew
+from cavalcade.config.hosting import HostConfig, WorkerConfig
+from cavalcade.core.contract import BROKEN, Buffers, Environment, EnvSpec, SavedState
+from cavalcade.core.errors import ConfigError, StateError, at_least
+from cavalcade.core.threads import cores
+from cavalcade.vector.pool import ProcessPool, SerialPool, WorkerPool
 from cavalcade.vector.source import Source
 from cavalcade.vector.worker import RESET, STEP
 
-_IDENTITY = ("seed", "index", "episodes")  # what an episode's randomness comes from
-HELDOUT_SEEDS = 2**31  # hosted environments are scored on seeds from here on, which no training can have
-BROKEN = "broken"  # label of episodes that ended because their worker failed
+_IDENTITY = ("seed", "index", "episodes")  # the seed of an episode
+HELDOUT_SEEDS = 2**31  # hosted environments are evaluated on seeds from here on, which training cannot use
 
 
 class Hosted(Environment):
-    """Single environments behind the contract of a batch; equal seeds give equal episodes on any backend.
+    """Single environments as a batch; equal seeds give equal episodes on any backend.
 
-    Games in progress cannot be saved: after `load_state` new ones begin, behind those that were begun before.
+    Episodes in progress cannot be saved: after `load_state`, each environment begins its next episode.
+
+    Args:
+        source: of the environments.
+        num_envs: rows, a multiple of `source.agents`.
+        config: backend and workers; by default that of `WorkerConfig`.
+        seed: of the episodes; several take equal shares of the environments.
+        first_index: index of the first environment, for a batch that is part of a larger one.
     """
 
-    continues = False
-    label_names = ("", BROKEN)
+    resumable = False
+    episode_kind_names = ("", BROKEN)
 
     def __init__(
         self,
         source: Source,
         num_envs: int,
-        config: HostConfig | None = None,
+        config: WorkerConfig | None = None,
         *,
         seed: int | Sequence[int] = 0,
         first_index: int = 0,
     ):
-        self.source, self.config, self._first_index = source, config or HostConfig(), first_index
+        self.source, self.config, self._first_index = source, config or WorkerConfig(), first_index
         if at_least("num_envs", num_envs, 1) % source.agents:
             raise ConfigError(
                 f"num_envs is {num_envs}; {source.name} has {source.agents} agents, take a multiple of that"
             )
         self.spec = EnvSpec(source.name, num_envs, source.shapes.observed, source.shapes.actions.learnt)
-        self.crew = make_crew(source, num_envs, self.config)
-        self.slab = s = self.crew.slab
+        self.pool = make_pool(source, num_envs, self.config)
+        self.shared = s = self.pool.shared
         self._seed(seed)
         self.buffers = Buffers(s.observation, s.reward, s.terminated, s.truncated, s.final_observation, s.action_mask)
-        self.elsewhere = self.config.backend != "serial"
-        self.figure_names = source.shapes.figures
-        self.figures = s.figures
+        self.out_of_process = self.config.backend != "serial"
+        self.episode_stat_names = source.shapes.episode_stats
+        self.episode_stats = s.episode_stats
         self.true_state = s.true_state if source.shapes.true_state else None
         self._begun, self._sent = False, set[int]()
 
     @property
     def groups(self) -> tuple[slice, ...]:
-        """The environments that are driven together."""
-        return self.crew.groups
+        """The rows of each group of environments that are stepped together."""
+        return self.pool.groups
 
     @property
-    def labels(self):
-        """Which of the episodes that ended were broken off."""
-        return None if self.crew.broken is None else self.crew.broken.astype(np.int8)
+    def episode_kinds(self):
+        """1 where the episode that ended was broken off by a failed worker, else 0; (N,)."""
+        return None if self.pool.broken is None else self.pool.broken.astype(np.int8)
 
     @property
     def restarts(self) -> int:
-        """Workers that had to be replaced."""
-        return self.crew.restarts
+        """Number of workers that were replaced."""
+        return self.pool.restarts
 
     def reset(self, *, seed: int | Sequence[int] | None = None, indices: ArrayLike | None = None) -> Buffers:
-        """Begins the next episode everywhere or in the given environments; with a seed, that seed's first episode."""
+        """Begins the next episode in all or the given environments; with a seed, the first episode of that seed."""
         if self._sent:
-            raise StateError("reset while actions are under way; take their results first")
-        slab = self.slab
-        slab.wanted[:] = indices is None
+            raise StateError("reset while actions are pending; receive their results first")
+        shared = self.shared
+        shared.wanted[:] = indices is None
         if indices is not None:
             if not self._begun or seed is not None:
                 raise StateError("reset was given indices; the first reset, or one with a seed, is for all of them")
-            slab.wanted[np.asarray(indices)] = True
+            shared.wanted[np.asarray(indices)] = True
         if seed is not None:
             self._seed(seed)
         self.begin_wanted()
         return self.buffers
 
     def begin(self, rows: NDArray[np.int64], seed: int) -> None:
-        """Begins the first episodes of a seed in some environments, numbered from 0 among themselves."""
-        self.slab.seed[rows], self.slab.index[rows], self.slab.episodes[rows] = seed, np.arange(len(rows)), 0
-        self.slab.wanted[:] = not self._begun
-        self.slab.wanted[rows] = True
+        """Begins the first episodes of a seed in the given environments, indexed from 0 in that order."""
+        self.shared.seed[rows], self.shared.index[rows], self.shared.episodes[rows] = seed, np.arange(len(rows)), 0
+        self.shared.wanted[:] = not self._begun
+        self.shared.wanted[rows] = True
         self.begin_wanted()
 
     def _seed(self, seed: int | Sequence[int]) -> None:
-        """Each seed takes an equal share of the environments."""
+        """Sets the seeds; each takes an equal share of the environments."""
         seeds = np.atleast_1d(np.asarray(seed))
         n = self.spec.num_envs
         if seeds.ndim != 1 or seeds.dtype.kind not in "iu" or (seeds < 0).any() or n % len(seeds):
             raise ConfigError(f"seed is {seed!r}; it must be a whole number from 0 on, or several that divide {n}")
-        self.slab.seed[:] = np.repeat(seeds, n // len(seeds))
-        self.slab.index[:] = self._first_index + np.tile(np.arange(n // len(seeds)), len(seeds))
-        self.slab.episodes[:] = 0
+        self.shared.seed[:] = np.repeat(seeds, n // len(seeds))
+        self.shared.index[:] = self._first_index + np.tile(np.arange(n // len(seeds)), len(seeds))
+        self.shared.episodes[:] = 0
 
     def begin_wanted(self) -> None:
-        """Begins the next episodes of the environments that the slab wants them in."""
+        """Begins the next episode in the rows marked `wanted` in the shared buffers."""
         for group in range(len(self.groups)):
-            self.crew.ask(group, RESET)
+            self.pool.submit(group, RESET)
         for _ in self.groups:
-            self.crew.take()
+            self.pool.wait_any()
         self._begun = True
 
     def send(self, actions: ArrayLike) -> None:
-        """Hands over one action per environment."""
+        """Sends one action per environment."""
         self._check_ready(range(len(self.groups)))
-        self.slab.action[:] = self.source.shapes.actions.checked(actions, self.spec.num_envs)
+        self.shared.action[:] = self.source.shapes.actions.checked(actions, self.spec.num_envs)
         for group in range(len(self.groups)):
-            self._ask(group)
+            self._submit(group)
 
     def recv(self) -> Buffers:
         """Waits for the results of all actions sent."""
         if not self._sent:
             raise StateError("recv without actions; call send(actions) first")
         while self._sent:
-            self.take()
+            self.wait_any()
         return self.buffers
 
     def send_group(self, group: int, actions: ArrayLike) -> None:
-        """Hands over one action per environment of a group."""
+        """Sends one action per environment of a group."""
         self._check_ready([group])
         rows = self.groups[group]
-        self.slab.action[rows] = self.source.shapes.actions.checked(actions, rows.stop - rows.start)
-        self._ask(group)
+        self.shared.action[rows] = self.source.shapes.actions.checked(actions, rows.stop - rows.start)
+        self._submit(group)
 
-    def take(self) -> int:
-        """Waits for the results of some group that actions were sent to; returns which."""
-        group = self.crew.take()
+    def wait_any(self) -> int:
+        """Waits until any group that was sent actions has results; returns its number."""
+        group = self.pool.wait_any()
         self._sent.discard(group)
         return group
 
     def save_state(self, indices: ArrayLike | None = None) -> SavedState:
-        """Whose episodes each environment plays, and how many it has begun."""
+        """Seed, index and number of episodes begun of each environment; not the episodes in progress."""
         rows = slice(None) if indices is None else np.asarray(indices)
-        return {name: getattr(self.slab, name)[rows].copy() for name in _IDENTITY}
+        return {name: getattr(self.shared, name)[rows].copy() for name in _IDENTITY}
 
     def load_state(self, saved: SavedState, indices: ArrayLike | None = None) -> None:
-        """Begins new episodes behind those that were begun before."""
+        """Begins the next episode after those counted in the saved state."""
         rows = slice(None) if indices is None else np.asarray(indices)
         for name in _IDENTITY:
-            if name not in saved or saved[name].shape != self.slab.episodes[rows].shape:
+            if name not in saved or saved[name].shape != self.shared.episodes[rows].shape:
                 raise StateError(f"the saved state is not one of {self.spec.num_envs} hosted environments")
         for name in _IDENTITY:
-            getattr(self.slab, name)[rows] = saved[name]
+            getattr(self.shared, name)[rows] = saved[name]
         self.reset(indices=indices)
 
     def clone(self, indices: ArrayLike | None = None) -> Self:
-        """Another batch of as many environments as are named, in episodes of their own."""
+        """A new batch of as many environments, in this process; it begins its own episodes."""
         count = self.spec.num_envs if indices is None else len(np.atleast_1d(np.asarray(indices)))
-        other = type(self)(self.source, count, HostConfig(backend="serial"), seed=self.slab.seed[:1].tolist())
+        other = type(self)(self.source, count, WorkerConfig(backend="serial"), seed=self.shared.seed[:1].tolist())
         other.reset()
         return other
 
     def close(self) -> None:
-        """Ends the environments and their workers."""
-        self.crew.close()
+        """Closes the environments and ends their workers."""
+        self.pool.close()
 
     def __del__(self):
         with contextlib.suppress(Exception):
@@ -171,35 +177,36 @@ class Hosted(Environment):
         if not self._begun:
             raise StateError("step before the first reset; call reset() once")
         if self._sent.intersection(groups):
-            raise StateError("actions are under way already; take their results first")
+            raise StateError("actions are already pending; receive their results first")
 
-    def _ask(self, group: int) -> None:
+    def _submit(self, group: int) -> None:
         self._sent.add(group)
-        self.crew.ask(group, STEP)
+        self.pool.submit(group, STEP)
 
 
-def cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+def hosted_here(source: Source, count: int) -> Hosted:
+    """A batch of `count` environments in this process."""
+    return Hosted(source, count, WorkerConfig(backend="serial"))
 
 
-def make_crew(source: Source, num_envs: int, config: HostConfig) -> Crew:
-    """Who steps the environments, by configuration."""
+def make_pool(source: Source, num_envs: int, config: WorkerConfig) -> WorkerPool:
+    """The worker pool of a configuration."""
     if config.backend == "serial":
-        return SerialCrew(source, num_envs)
-    if config.backend == "ray":
-        from cavalcade.vector.ray_crew import RayCrew
+        return SerialPool(source, num_envs)
+    if isinstance(config, HostConfig) and config.backend == "ray":
+        from cavalcade.vector.ray_pool import RayPool
 
-        return RayCrew(
+        return RayPool(
             source,
             num_envs,
+            make_env=hosted_here,
             address=config.ray_address,
             actors=config.workers,
             max_restarts=config.max_restarts,
             timeout=config.worker_timeout,
         )
     factor = config.async_factor if config.backend == "async" else 1
-    return WorkerCrew(
+    return ProcessPool(
         source,
         num_envs,
         backend="pipe" if config.backend == "pipe" else "shared",

@@ -1,8 +1,8 @@
-"""Who steps the environments: this process, or workers that are replaced when they fail.
+"""Worker pools, which step the environments: in this process, or in workers that are replaced when they fail.
 
-A batch is served in groups. Every group is a run of rows, cut over the workers of a set; each worker has a chunk in
-several groups, so that it goes on with another while the learner thinks about one. With one group all workers step
-together; with as many sets as workers no worker ever waits for another.
+A batch is served in groups. A group is a range of rows, split over the workers of a set; each worker has a chunk in
+several groups, so that it steps one while the policy computes actions for another. With one group all workers step
+together; with as many sets as workers no worker waits for another.
 """
 
 import mmap
@@ -18,87 +18,84 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cavalcade.errors import ConfigError, WorkerError
-from cavalcade.vector.process import Bell, PipeProcess, SharedProcess, WorkerProcess
-from cavalcade.vector.slab import Slab, anonymous_file, layout, slab_over
+from cavalcade.core.errors import ConfigError, WorkerError
+from cavalcade.vector.buffers import SharedBuffers, anonymous_file, buffers_over, layout
+from cavalcade.vector.process import PipeProcess, SharedProcess, Wakeup, WorkerProcess
 from cavalcade.vector.source import Source
 from cavalcade.vector.worker import CLOSE, RESET, STEP, fence, load, yield_core
 
-_CHECK = 0.25  # seconds between looks at workers that may hang
-_STARTING = 120.0  # seconds that a worker may take at least to make its environments
-_FAREWELL = 1.0  # seconds that workers get to close their environments
+_CHECK = 0.25  # seconds between checks for workers that hang
+_STARTING = 120.0  # least timeout in seconds while a worker makes its environments
+_FAREWELL = 1.0  # seconds for workers to close their environments
 
 Chunks = list[list[tuple[int, int]]]  # per worker: rows from … to
 Member = tuple[int, int]  # worker and chunk
 
 
-class Crew(ABC):
-    """Steps the rows of a slab."""
+class WorkerPool(ABC):
+    """Steps the environments whose rows are in the shared buffers."""
 
-    slab: Slab
+    shared: SharedBuffers
     groups: tuple[slice, ...]
-    waits: int = 0  # groups that were not ready when they were wanted
-    restarts: int = 0  # workers that had to be replaced
+    waits: int = 0  # number of times that no submitted group was ready
+    restarts: int = 0  # workers that were replaced
     broken: NDArray[np.bool_] | None = None  # (N,): rows whose episode ended because a worker failed
 
     @abstractmethod
-    def ask(self, group: int, command: int) -> None:
-        """Has a group stepped or reset."""
+    def submit(self, group: int, command: int) -> None:
+        """Starts a step or reset (`STEP`, `RESET`) of a group."""
 
     @abstractmethod
-    def take(self) -> int:
-        """Waits until some group that was asked is done; returns which."""
+    def wait_any(self) -> int:
+        """Waits until any submitted group is done; returns its number."""
 
     @abstractmethod
     def close(self) -> None:
-        """Ends the environments."""
+        """Closes the environments."""
 
 
-class SerialCrew(Crew):
+class SerialPool(WorkerPool):
     """All environments in this process, one after the other."""
 
     def __init__(self, source: Source, num_envs: int):
         places, size = layout(num_envs, source.shapes, 1, 1)
-        self.slab = slab_over(bytearray(size), places)
+        self.shared = buffers_over(bytearray(size), places)
         self.groups = (slice(0, num_envs),)
-        self._rows: Any = load(source.maker).make_rows(self.slab._asdict(), 0, num_envs, source.options)
+        self._rows: Any = load(source.maker).make_rows(self.shared._asdict(), 0, num_envs, source.options)
         self._command = RESET
 
-    def ask(self, group: int, command: int) -> None:
-        """Notes what to do."""
+    def submit(self, group: int, command: int) -> None:
         self._command = command
 
-    def take(self) -> int:
-        """Does it."""
+    def wait_any(self) -> int:
         try:
             self._rows.reset() if self._command == RESET else self._rows.step()
         except Exception as error:
             raise WorkerError(
-                f"an environment failed: {error!r}; mend it, or host it in workers, which are replaced "
+                f"an environment failed: {error!r}; fix it, or host it in workers, which are replaced "
                 f"(--backend shared)\n{traceback.format_exc().strip()}"
             ) from None
         return 0
 
     def close(self) -> None:
-        """Ends the environments."""
         self._rows.close()
 
 
-class WorkerCrew(Crew):
+class ProcessPool(WorkerPool):
     """Environments in worker processes.
 
-    A worker that dies, hangs, or whose environments raise or return what is no number is reported and replaced. Its
-    episodes end as truncations at the last observations that were delivered; `broken` counts them.
+    A worker that dies or hangs, or whose environments raise or return NaN or infinity, is reported and replaced. Its
+    episodes are truncated at the last observations that were delivered; `broken` marks them.
 
     Args:
         source: of the environments.
-        num_envs: rows.
-        backend: shared, in shared memory; or pipe, by pickled messages.
-        workers: processes.
-        async_factor: groups.
+        num_envs: number of rows.
+        backend: shared (shared memory) or pipe (pickled messages).
+        workers: number of processes.
+        async_factor: number of groups.
         timeout: seconds after which a worker counts as hanging.
-        max_restarts: of workers, after which there is a `WorkerError`.
-        spin: seconds to look for results before sleeping, as long as they come that soon.
+        max_restarts: of workers, before a `WorkerError` is raised.
+        spin: seconds to poll for results before sleeping, as long as they usually arrive in that time.
     """
 
     def __init__(
@@ -120,19 +117,19 @@ class WorkerCrew(Crew):
         self._places, self._size = layout(num_envs, source.shapes, workers, chunks)
         self._file = anonymous_file(self._size) if backend == "shared" else -1
         block = mmap.mmap(self._file, self._size) if backend == "shared" else bytearray(self._size)
-        self.slab = slab_over(block, self._places)
-        self._done, self._poll = Bell(), select.poll()
+        self.shared = buffers_over(block, self._places)
+        self._done, self._poll = Wakeup(), select.poll()
         self._poll.register(self._done.read_end, select.POLLIN)
-        self._waiting: list[int] = []  # groups that were asked, in that order
-        self._asked, self._finished = self.slab.asked.data, self.slab.finished.data  # quicker to look at one by one
-        self._patch: set[Member] = set()  # chunks whose episodes are ended here when they are taken
-        self._lost: set[Member] = set()  # chunks whose episodes went down with a worker
-        self._delivered = self.slab.observation.copy()
+        self._waiting: list[int] = []  # submitted groups, in that order
+        self._asked, self._finished = self.shared.asked.data, self.shared.finished.data  # faster per element
+        self._patch: set[Member] = set()  # chunks whose episodes are truncated when they are delivered
+        self._lost: set[Member] = set()  # chunks whose episodes were lost with a worker
+        self._delivered = self.shared.observation.copy()
         self._seen, self._since = np.zeros(workers, np.int64), np.zeros(workers)
         self._next_check, self._closed = 0.0, False
         self.broken: NDArray[np.bool_] = np.zeros(num_envs, np.bool_)
         self.workers: dict[int, WorkerProcess] = {}
-        self._words = ""  # the last of the worker that was replaced last
+        self._words = ""  # last output of the worker that was replaced last
         try:
             for w in range(workers):
                 self.workers[w] = self._start(w)
@@ -140,31 +137,32 @@ class WorkerCrew(Crew):
             self.close()
             raise
 
-    def ask(self, group: int, command: int) -> None:
-        """Has a group stepped or reset; chunks that went down with a worker begin new episodes instead."""
+    def submit(self, group: int, command: int) -> None:
+        """Starts a step or reset of a group; chunks that were lost with a worker begin new episodes instead."""
         self._waiting.append(group)
         now = time.monotonic()
         for member in self._members[group]:
             w, k = member
             self._since[w] = now
-            self.workers[w].ask(k, self._begin_lost(member, command) if member in self._lost else command, self.slab)
+            self.workers[w].submit(
+                k, self._begin_lost(member, command) if member in self._lost else command, self.shared
+            )
 
     def _begin_lost(self, member: Member, command: int) -> int:
-        """What to ask of a chunk whose episodes went down with a worker: to begin new ones.
+        """Makes a chunk whose episodes were lost with a worker begin new ones; returns the command.
 
-        If that is asked for anyway, but for some rows only, the others are told of their end by the next step.
+        If the command is a reset of some rows only, the next step truncates the episodes of the other rows.
         """
         w, k = member
         rows = slice(*self.chunks[w][k])
         if command == STEP:
             self._patch.add(member)
-        if command == STEP or self.slab.wanted[rows].all():
+        if command == STEP or self.shared.wanted[rows].all():
             self._lost.discard(member)
-        self.slab.wanted[rows] = True
+        self.shared.wanted[rows] = True
         return RESET
 
-    def take(self) -> int:
-        """Waits until some group that was asked is done; returns which."""
+    def wait_any(self) -> int:
         waited = False
         while True:
             for i, group in enumerate(self._waiting):
@@ -181,104 +179,104 @@ class WorkerCrew(Crew):
         return all(self._asked[member] == self._finished[member] for member in self._members[group])
 
     def _deliver(self, group: int) -> None:
-        """Ends what has to be ended here, and remembers what was shown."""
-        slab, rows = self.slab, self.groups[group]
+        """Truncates the episodes of patched chunks; keeps a copy of the observations."""
+        shared, rows = self.shared, self.groups[group]
         self.broken[rows] = False
         for w, k in self._patch.intersection(self._members[group]) if self._patch else ():
             self._patch.discard((w, k))
             part = slice(*self.chunks[w][k])
-            slab.final_observation[part] = self._delivered[part]
-            slab.reward[part] = 0
-            slab.terminated[part], slab.truncated[part], self.broken[part] = False, True, True
-            slab.figures[part] = np.nan
-        self._delivered[rows] = slab.observation[rows]
+            shared.final_observation[part] = self._delivered[part]
+            shared.reward[part] = 0
+            shared.terminated[part], shared.truncated[part], self.broken[part] = False, True, True
+            shared.episode_stats[part] = np.nan
+        self._delivered[rows] = shared.observation[rows]
 
     def _wait(self) -> None:
-        """Sleeps until something happens; sees to workers that died or hang."""
+        """Sleeps until a worker reports; replaces workers that died or hang."""
         start = time.perf_counter()
         self._happened(start + self._patience)
         taken = time.perf_counter() - start
-        self._patience = self._spin if taken < 2 * self._spin else 0.0  # no use to stay awake if results take long
+        self._patience = self._spin if taken < 2 * self._spin else 0.0  # polling does not pay if results take long
         now = time.monotonic()
         if now >= self._next_check:
             self._next_check = now + _CHECK
             self._check_progress(now)
 
     def _happened(self, awake_until: float) -> None:
-        """Until something has: awake at first, then asleep."""
+        """Returns when a group may be done: polls at first, then sleeps."""
         while time.perf_counter() < awake_until:
             yield_core()
             if any(self._is_done(group) for group in self._waiting):
                 return
-        self.slab.asleep[-1] = True
+        self.shared.asleep[-1] = True
         fence()
         if any(self._is_done(group) for group in self._waiting):
-            self.slab.asleep[-1] = False
+            self.shared.asleep[-1] = False
             return
         ready = self._poll.poll(1000 * _CHECK)
-        self.slab.asleep[-1] = False
+        self.shared.asleep[-1] = False
         for handle, _ in ready:
             if handle == self._done.read_end:
-                self._done.hush()
+                self._done.clear()
             else:
                 self._listen(next(worker for worker in self.workers.values() if worker.listen == handle))
 
     def _listen(self, worker: WorkerProcess) -> None:
         try:
-            worker.hear(self.slab)
+            worker.hear(self.shared)
         except (EOFError, OSError):
             self._replace(worker, worker.status())
 
     def _check_progress(self, now: float) -> None:
-        """Replaces workers that have had something to do for too long."""
-        slab = self.slab
+        """Replaces workers that died or made no progress for too long."""
+        shared = self.shared
         for worker in list(self.workers.values()):
-            w, done = worker.index, int(slab.finished[worker.index].sum())
-            if done != self._seen[w] or (slab.asked[w] == slab.finished[w]).all():
+            w, done = worker.index, int(shared.finished[worker.index].sum())
+            if done != self._seen[w] or (shared.asked[w] == shared.finished[w]).all():
                 self._seen[w], self._since[w] = done, now
             elif worker.process.poll() is not None:
                 self._replace(worker, worker.status())
-            elif now - self._since[w] > (limit := self._timeout if slab.ready[w] else max(self._timeout, _STARTING)):
+            elif now - self._since[w] > (limit := self._timeout if shared.ready[w] else max(self._timeout, _STARTING)):
                 worker.ask_where()
                 self._replace(worker, f"has not answered for {limit:g} s")
 
     def _replace(self, worker: WorkerProcess, why: str) -> None:
-        """A new worker for one that failed; whatever it had in hand is begun anew."""
-        w, slab = worker.index, self.slab
+        """Replaces a worker that failed; its chunks begin new episodes."""
+        w, shared = worker.index, self.shared
         report = f"worker {w} (environments {', '.join(f'{a} to {b - 1}' for a, b in worker.chunks)}) {why}"
         self._poll.unregister(worker.listen)
         words = worker.last_words()
         self.workers.pop(w).end()
-        if not slab.ready[w] and not self.restarts:
+        if not shared.ready[w] and not self.restarts:
             raise WorkerError(f"{report} before its environments were made{_quoted(words)}")
         self.restarts += 1
         if self.restarts > self._max_restarts:
             raise WorkerError(
-                f"{report}, after {self._max_restarts} restarts; mend the environment, or allow more with "
+                f"{report}, after {self._max_restarts} restarts; fix the environment, or allow more with "
                 f"--max-restarts{_quoted(words)}"
             )
-        said = ", with the same words as before" if words and words == self._words else _quoted(words)
+        said = ", with the same output as before" if words and words == self._words else _quoted(words)
         print(f"{report}; restarting it ({self.restarts} of {self._max_restarts}){said}", file=sys.stderr)
         self._words = words
-        outstanding = np.flatnonzero(slab.asked[w] != slab.finished[w]).tolist()
+        outstanding = np.flatnonzero(shared.asked[w] != shared.finished[w]).tolist()
         self._lost |= {(w, k) for k in range(len(worker.chunks)) if k not in outstanding}
         for k in outstanding:
             rows = slice(*worker.chunks[k])
-            if slab.command[w, k] == STEP:
+            if shared.command[w, k] == STEP:
                 self._patch.add((w, k))
-            elif not slab.wanted[rows].all() and (w, k) not in self._patch:
-                self._lost.add((w, k))  # a reset of some rows only: the others end with the next step
-            slab.wanted[rows] = True
-            if self._file < 0:  # the worker counted for itself
-                slab.episodes[rows] += 1
-        slab.finished[w] = slab.asked[w]
+            elif not shared.wanted[rows].all() and (w, k) not in self._patch:
+                self._lost.add((w, k))  # a reset of some rows only: the next step truncates the others
+            shared.wanted[rows] = True
+            if self._file < 0:  # the worker has its own count
+                shared.episodes[rows] += 1
+        shared.finished[w] = shared.asked[w]
         self.workers[w] = self._start(w)
         for k in outstanding:
-            self.workers[w].ask(k, RESET, slab)
+            self.workers[w].submit(k, RESET, shared)
 
     def _start(self, w: int) -> WorkerProcess:
         common: tuple[Any, ...] = (self._source, w, self.chunks[w], self._places, self._size)
-        self.slab.ready[w] = False
+        self.shared.ready[w] = False
         if self._file >= 0:
             process: WorkerProcess = SharedProcess(*common, file=self._file, done=self._done, spin=self._spin)
         else:
@@ -288,14 +286,14 @@ class WorkerCrew(Crew):
         return process
 
     def close(self) -> None:
-        """Lets workers close their environments if they do so quickly, then ends them; gives the memory back."""
+        """Gives workers a second to close their environments, then kills them; frees the shared memory."""
         if self._closed:
             return
         self._closed = True
         workers = self.workers.values()
         for worker in workers:
             if worker.process.poll() is None:
-                worker.ask(0, CLOSE, self.slab)
+                worker.submit(0, CLOSE, self.shared)
         until = time.monotonic() + _FAREWELL
         while time.monotonic() < until and any(worker.process.poll() is None for worker in workers):
             time.sleep(0.005)
@@ -309,10 +307,10 @@ class WorkerCrew(Crew):
 def deal(
     num_rows: int, workers: int, groups: int, agents: int = 1
 ) -> tuple[tuple[slice, ...], Chunks, list[list[Member]]]:
-    """Cuts rows into groups and groups over workers; as many rows as an environment has agents stay together.
+    """Splits rows into groups and groups over workers; the agents of an environment stay together.
 
     Returns the rows of each group; the chunks of each worker, as (start, stop); and the (worker, chunk) of each group.
-    Workers form as many sets as keep at least two groups for each, so that there is always another to go on with.
+    Workers form the largest number of sets with at least two groups each, so that a worker always has one to step.
     """
     sets = max(s for s in range(1, workers + 1) if workers % s == groups % s == 0 and (s == 1 or 2 * s <= groups))
     per_set, num_envs = workers // sets, num_rows // agents
@@ -336,5 +334,4 @@ def deal(
 
 
 def _quoted(words: str) -> str:
-    """A worker's last words behind a message."""
     return f"\n{words}" if words else ""

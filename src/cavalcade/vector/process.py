@@ -1,4 +1,4 @@
-"""Worker processes from the parent's side: started, woken, listened to, ended."""
+"""The parent's side of worker processes: start, wake, receive, end."""
 
 import json
 import os
@@ -13,18 +13,18 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from cavalcade.errors import ConfigError
+from cavalcade.core.errors import ConfigError
 from cavalcade.vector import worker
-from cavalcade.vector.slab import Place, Slab
+from cavalcade.vector.buffers import Place, SharedBuffers
 from cavalcade.vector.source import Source
 from cavalcade.vector.worker import ANSWER, CLOSE, ONE, RESET, fence
 
-_LAST_LINES = 30  # of what a worker had to say
-_WRITING = 0.2  # seconds that a traceback takes
+_LAST_LINES = 30  # of a worker's standard error
+_WRITING = 0.2  # seconds for a worker to write a traceback
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
 
 
-class Bell:
+class Wakeup:
     """Wakes another process: an eventfd where there is one, else a pipe."""
 
     def __init__(self):
@@ -33,22 +33,21 @@ class Bell:
         else:
             self.read_end, self.write_end = os.pipe()
 
-    def ring(self) -> None:
-        """Wakes whoever waits."""
+    def set(self) -> None:
+        """Wakes the waiting process."""
         os.write(self.write_end, ONE)
 
-    def hush(self) -> None:
-        """Takes note of having been woken."""
+    def clear(self) -> None:
+        """Consumes pending wakeups; blocks if there are none."""
         os.read(self.read_end, 4096)
 
     def close(self) -> None:
-        """Gives the descriptors back."""
         for handle in {self.read_end, self.write_end}:
             os.close(handle)
 
 
 class WorkerProcess(ABC):
-    """A process that serves chunks of the rows of a slab. `listen` is what to poll for its answers or its death."""
+    """A process that serves chunks of rows of the shared buffers. Poll `listen` for its answers or its death."""
 
     listen: int
 
@@ -78,30 +77,30 @@ class WorkerProcess(ABC):
             os.close(life)
 
     @abstractmethod
-    def ask(self, chunk: int, command: int, slab: Slab) -> None:
-        """Tells the worker what to do with a chunk."""
+    def submit(self, chunk: int, command: int, shared: SharedBuffers) -> None:
+        """Sends a command for a chunk to the worker."""
 
     @abstractmethod
-    def hear(self, slab: Slab) -> None:
-        """Takes what the worker has to say; raises EOFError or OSError if it is gone."""
+    def hear(self, shared: SharedBuffers) -> None:
+        """Receives an answer; raises EOFError or OSError if the worker is gone."""
 
     def ask_where(self) -> None:
-        """Has a worker that hangs write down where."""
+        """Makes a hanging worker write its traceback to standard error."""
         self.process.send_signal(signal.SIGUSR1)
         time.sleep(_WRITING)
 
     def status(self) -> str:
-        """How the process ended, in words."""
+        """How the process ended, as text."""
         code = self.process.wait()
         return f"died (exit status {code})" if code >= 0 else f"was killed by signal {-code}"
 
     def last_words(self) -> str:
-        """The end of what it wrote to its standard error."""
+        """The last lines of its standard error."""
         self._said.seek(0)
         return "\n".join(self._said.read().decode(errors="replace").strip().splitlines()[-_LAST_LINES:])
 
     def end(self) -> None:
-        """Ends the process, however it is doing."""
+        """Kills the process and closes its descriptors."""
         self.process.kill()
         self.process.wait()
         os.close(self._life)
@@ -109,7 +108,7 @@ class WorkerProcess(ABC):
 
 
 class SharedProcess(WorkerProcess):
-    """Works in shared memory: one eventfd wakes it, another, common to all workers, says that something is done."""
+    """A worker on shared memory: one eventfd wakes it; another, common to all workers, signals finished chunks."""
 
     def __init__(
         self,
@@ -120,13 +119,13 @@ class SharedProcess(WorkerProcess):
         size: int,
         *,
         file: int,
-        done: Bell,
+        done: Wakeup,
         spin: float,
     ):
-        self._go, bells = Bell(), {"done": done.write_end}
+        self._go, bells = Wakeup(), {"done": done.write_end}
         bells["go"] = self._go.read_end
-        self.listen, pulse = os.pipe()  # the worker holds the other end: when it is gone, this one hangs up
-        task: dict[str, Any] = {"places": places, "size": size, "slab": file, "spin": spin, **bells}
+        self.listen, pulse = os.pipe()  # the worker holds the other end: when it dies, polling this end returns
+        task: dict[str, Any] = {"places": places, "size": size, "shared": file, "spin": spin, **bells}
         try:
             super().__init__(source, index, chunks, task, file, pulse, *bells.values())
         except ConfigError:
@@ -136,29 +135,28 @@ class SharedProcess(WorkerProcess):
         finally:
             os.close(pulse)
 
-    def ask(self, chunk: int, command: int, slab: Slab) -> None:
-        """Puts the command where the worker looks and wakes it."""
+    def submit(self, chunk: int, command: int, shared: SharedBuffers) -> None:
+        """Writes the command to shared memory and wakes the worker if it sleeps."""
         at = self.index, chunk
-        slab.command[at] = command
+        shared.command[at] = command
         fence()
-        slab.asked[at] += 1
+        shared.asked[at] += 1
         fence()
-        if slab.asleep[self.index]:
-            self._go.ring()
+        if shared.asleep[self.index]:
+            self._go.set()
 
-    def hear(self, slab: Slab) -> None:
-        """All it says is that it is gone: results come with the common bell."""
+    def hear(self, shared: SharedBuffers) -> None:
+        """Always raises: `listen` reports only the death of the worker, and results come with the common wakeup."""
         raise EOFError
 
     def end(self) -> None:
-        """Ends the process."""
         super().end()
         self._go.close()
         os.close(self.listen)
 
 
 class PipeProcess(WorkerProcess):
-    """Gets and gives rows as pickled messages."""
+    """A worker that exchanges rows as pickled messages."""
 
     def __init__(self, source: Source, index: int, chunks: list[tuple[int, int]], places: list[Place], size: int):
         mine, theirs = socket.socketpair()
@@ -173,31 +171,30 @@ class PipeProcess(WorkerProcess):
         finally:
             theirs.close()
 
-    def ask(self, chunk: int, command: int, slab: Slab) -> None:
-        """Sends the command with the rows it needs."""
-        slab.command[self.index, chunk] = command
+    def submit(self, chunk: int, command: int, shared: SharedBuffers) -> None:
+        """Sends the command with its input rows."""
+        shared.command[self.index, chunk] = command
         rows = slice(*self.chunks[chunk])
         names = ("wanted", "episodes", "seed", "index") if command == RESET else ("action",)
-        slab.asked[self.index, chunk] += 1
-        inputs = {} if command == CLOSE else {name: getattr(slab, name)[rows] for name in names}
+        shared.asked[self.index, chunk] += 1
+        inputs = {} if command == CLOSE else {name: getattr(shared, name)[rows] for name in names}
         try:
             self._connection.send((chunk, command, inputs))
         except (BrokenPipeError, ConnectionResetError):
-            return  # its end is noticed when it is listened to
+            return  # `hear` notices its death
 
-    def hear(self, slab: Slab) -> None:
-        """Copies the rows of an answer into place."""
+    def hear(self, shared: SharedBuffers) -> None:
+        """Copies the rows of an answer into the buffers."""
         answer = self._connection.recv()
         if answer is None:
-            slab.ready[self.index] = True
+            shared.ready[self.index] = True
             return
         chunk, fields = answer
         rows = slice(*self.chunks[chunk])
         for name in ANSWER:
-            getattr(slab, name)[rows] = fields[name]
-        slab.finished[self.index, chunk] = slab.asked[self.index, chunk]
+            getattr(shared, name)[rows] = fields[name]
+        shared.finished[self.index, chunk] = shared.asked[self.index, chunk]
 
     def end(self) -> None:
-        """Ends the process."""
         super().end()
         self._connection.close()

@@ -1,4 +1,4 @@
-"""Environments in Ray actors, several in each, on one machine or many; behind the same contract as workers."""
+"""A worker pool of Ray actors with several environments each, on one machine or many."""
 
 import sys
 from collections.abc import Callable
@@ -8,59 +8,67 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cavalcade.errors import ConfigError, WorkerError
-from cavalcade.fleet import connected, last_line, total
-from cavalcade.vector.crew import Crew
-from cavalcade.vector.slab import Slab, layout, slab_over
+from cavalcade.core.errors import ConfigError, WorkerError
+from cavalcade.core.ray_session import connected, last_line, total
+from cavalcade.core.threads import use_threads
+from cavalcade.vector.buffers import SharedBuffers, buffers_over, layout
+from cavalcade.vector.pool import WorkerPool
 from cavalcade.vector.source import Source
 from cavalcade.vector.worker import RESET
 
-_IDENTITY = ("seed", "index", "episodes", "wanted")  # what a reset is told
-_SHOWN = ("observation", "action_mask", "episodes")  # what it returns …
-_STEPPED = (*_SHOWN, "final_observation", "reward", "terminated", "truncated", "figures", "true_state")  # … and a step
-_LEARNER = 1  # CPUs that are left to it
+_IDENTITY = ("seed", "index", "episodes", "wanted")  # inputs of a reset
+_SHOWN = ("observation", "action_mask", "episodes")  # outputs of a reset
+# Outputs of a step.
+_STEPPED = (*_SHOWN, "final_observation", "reward", "terminated", "truncated", "episode_stats", "true_state")
+_LEARNER = 1  # CPUs left to training
+
+
+MakeEnv = Callable[[Source, int], Any]  # makes environments in the process of an actor
 
 
 class Host:
-    """What an actor is: a few environments in a process of their own, and room to remember things beside them."""
+    """A Ray actor: some environments in their own process, and a memory for functions that `apply` runs there."""
 
-    def __init__(self, source: Source, count: int):
-        from cavalcade.config import HostConfig
-        from cavalcade.ppo.threads import use_threads
-        from cavalcade.vector.hosted import Hosted
-
+    def __init__(self, source: Source, count: int, make_env: MakeEnv):
         use_threads(1)
-        self.env = Hosted(source, count, HostConfig(backend="serial"))
+        self.env = make_env(source, count)
         self.memory: dict[str, Any] = {}
 
     def reset(self, told: dict[str, NDArray]) -> dict[str, NDArray]:
-        """Begins the episodes that are wanted."""
+        """Begins episodes in the rows marked `wanted`."""
         for name, array in told.items():
-            getattr(self.env.slab, name)[:] = array
+            getattr(self.env.shared, name)[:] = array
         self.env.begin_wanted()
         return self._fields(_SHOWN)
 
     def step(self, action: NDArray) -> dict[str, NDArray]:
-        """One step of every environment."""
         self.env.step(action)
         return self._fields(_STEPPED)
 
     def apply(self, work: Callable[..., Any], *args: Any) -> Any:
-        """Does something with the environments here, e.g. plays a whole rollout: work(host, *args)."""
+        """Calls work(host, *args) in the actor, e.g. to collect a whole rollout."""
         return work(self, *args)
 
     def _fields(self, names: tuple[str, ...]) -> dict[str, NDArray]:
-        return {name: getattr(self.env.slab, name) for name in names}
+        return {name: getattr(self.env.shared, name) for name in names}
 
 
-class RayCrew(Crew):
-    """A group of environments per actor; an actor that is lost is replaced, on whatever node has room.
+class RayPool(WorkerPool):
+    """A group of environments per actor; a lost actor is replaced, on any node with a free CPU.
 
-    Its episodes end as truncations at the last observations that were delivered; `broken` says which.
+    Its episodes are truncated at the last observations that were delivered; `broken` marks them.
     """
 
     def __init__(
-        self, source: Source, num_envs: int, *, address: str, actors: int, max_restarts: int, timeout: float = 60.0
+        self,
+        source: Source,
+        num_envs: int,
+        *,
+        make_env: MakeEnv,
+        address: str,
+        actors: int,
+        max_restarts: int,
+        timeout: float = 60.0,
     ):
         self._stack = ExitStack()
         self.ray = ray = self._stack.enter_context(connected(address))
@@ -75,26 +83,27 @@ class RayCrew(Crew):
         each = num_envs // count
         self.groups = tuple(slice(i * each, (i + 1) * each) for i in range(count))
         places, size = layout(num_envs, source.shapes, 1, 1)
-        self.slab: Slab = slab_over(bytearray(size), places)
+        self.shared: SharedBuffers = buffers_over(bytearray(size), places)
         self.broken: NDArray[np.bool_] = np.zeros(num_envs, np.bool_)
         self._kind = ray.remote(num_cpus=1, max_restarts=0, scheduling_strategy="SPREAD")(Host)
-        self.actors = [self._kind.remote(source, each) for _ in self.groups]
-        self._asked: dict[Any, tuple[int, int]] = {}  # group and command by what is awaited
+        self._make_env = make_env
+        self.actors = [self._kind.remote(source, each, make_env) for _ in self.groups]
+        self._asked: dict[Any, tuple[int, int]] = {}  # group and command by object reference
         self._failures = 0  # of environments
-        self._losses = [0] * count  # of each group's actor in a row, with its node or by itself
+        self._losses = [0] * count  # consecutive losses of each group's actor, with its node or alone
 
-    def ask(self, group: int, command: int) -> None:
-        """Sends a group's actions, or what its new episodes are seeded with."""
+    def submit(self, group: int, command: int) -> None:
+        """Sends a group's actions, or the seeds of its new episodes."""
         actor, rows = self.actors[group], self.groups[group]
         self.broken[rows] = False
         if command == RESET:
-            ref = actor.reset.remote({name: getattr(self.slab, name)[rows].copy() for name in _IDENTITY})
+            ref = actor.reset.remote({name: getattr(self.shared, name)[rows].copy() for name in _IDENTITY})
         else:
-            ref = actor.step.remote(self.slab.action[rows].copy())
+            ref = actor.step.remote(self.shared.action[rows].copy())
         self._asked[ref] = group, command
 
-    def take(self) -> int:
-        """Waits for whoever is done first; if nobody is for too long, whoever was asked first is replaced."""
+    def wait_any(self) -> int:
+        """Waits for the first group that is done; after `timeout`, replaces the actor that was submitted to first."""
         ready, _ = self.ray.wait(list(self._asked), num_returns=1, timeout=self.timeout)
         first = ready[0] if ready else next(iter(self._asked))
         group, command = self._asked.pop(first)
@@ -106,11 +115,11 @@ class RayCrew(Crew):
             if command != RESET:
                 self._break_off(group)
         for name, array in found.items():
-            getattr(self.slab, name)[self.groups[group]] = array
+            getattr(self.shared, name)[self.groups[group]] = array
         return group
 
     def replace(self, group: int, error: Exception) -> dict[str, NDArray]:
-        """A new actor for a group, in new episodes behind those that were begun before; what it shows."""
+        """Replaces a group's actor, which begins the next episodes; returns their first observations."""
         self.restarts += 1
         reason, rows, most = last_line(error), self.groups[group], self._max_restarts
         if isinstance(error, self.ray.exceptions.RayTaskError):  # the environment's fault, not the cluster's
@@ -124,8 +133,8 @@ class RayCrew(Crew):
         words = f"actor {group} (environments {rows.start} to {rows.stop - 1}) was lost: {reason}; replacing it"
         print(words, file=sys.stderr)
         self.ray.kill(self.actors[group])
-        self.actors[group] = self._kind.remote(self._source, rows.stop - rows.start)
-        told = {name: getattr(self.slab, name)[rows].copy() for name in _IDENTITY}
+        self.actors[group] = self._kind.remote(self._source, rows.stop - rows.start, self._make_env)
+        told = {name: getattr(self.shared, name)[rows].copy() for name in _IDENTITY}
         told["wanted"][:] = True
         try:
             return self.ray.get(self.actors[group].reset.remote(told), timeout=self.timeout)
@@ -133,19 +142,19 @@ class RayCrew(Crew):
             return self.replace(group, again)
 
     def delivered(self, group: int) -> None:
-        """A group's actor has done what it was asked for."""
+        """Reports that a group's actor has answered: its losses in a row start again from 0."""
         self._losses[group] = 0
 
     def _break_off(self, group: int) -> None:
-        """Ends the episodes of a group where they stood."""
-        s, rows = self.slab, self.groups[group]
+        """Truncates the episodes of a group at their last observations."""
+        s, rows = self.shared, self.groups[group]
         s.final_observation[rows] = s.observation[rows]
         s.reward[rows], s.terminated[rows], s.truncated[rows] = 0, False, True
-        s.figures[rows] = np.nan
+        s.episode_stats[rows] = np.nan
         self.broken[rows] = True
 
     def close(self) -> None:
-        """Ends actors, and Ray if it was started for them."""
+        """Kills the actors, and shuts Ray down if it was started for them."""
         if self.ray.is_initialized():
             for actor in self.actors:
                 self.ray.kill(actor)
@@ -153,5 +162,5 @@ class RayCrew(Crew):
 
 
 def _suitable(num_envs: int, cpus: int) -> int:
-    """The largest number of actors that have a CPU each and equal shares of the environments."""
+    """The largest number of actors with a CPU each and equal shares of the environments."""
     return max((n for n in range(1, max(cpus, 1) + 1) if num_envs % n == 0), default=1)

@@ -1,4 +1,4 @@
-"""Some environments of a batch, stepped one after the other; in a worker, or in this process."""
+"""Gymnasium environments of some rows of a batch, stepped one after the other, in a worker or in this process."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium.spaces.utils import flatten
 from gymnasium.wrappers import OrderEnforcing, TimeLimit
 
-from cavalcade.errors import WorkerError
+from cavalcade.core.errors import WorkerError
 from cavalcade.vector.actions import ActionLayout
 from cavalcade.vector.source import is_flat, make_env
 
@@ -17,12 +17,12 @@ _NEVER = 2**62
 
 
 def make_rows(fields: dict[str, np.ndarray], start: int, stop: int, options: dict[str, Any]) -> "Rows":
-    """What a worker asks for."""
+    """Entry point of the worker: environments of rows start … stop − 1."""
     return Rows(fields, start, stop, **options)
 
 
 class Rows:
-    """Environments of rows start … stop − 1 of a slab."""
+    """Environments of rows start … stop − 1 of the shared buffers."""
 
     def __init__(
         self,
@@ -46,13 +46,13 @@ class Rows:
         fields["action_mask"][self._rows] = True
         self._observation = fields["observation"][self._rows]
         self._final, self._mask = fields["final_observation"][self._rows], fields["action_mask"][self._rows]
-        self._state, self._figures = fields["true_state"][self._rows], fields["figures"][self._rows]
+        self._state, self._figures = fields["true_state"][self._rows], fields["episode_stats"][self._rows]
         self._reward, self._action = fields["reward"][self._rows], fields["action"][self._rows]
         self._over, self._late = fields["terminated"][self._rows], fields["truncated"][self._rows]
         self._clock = 0
 
     def reset(self) -> None:
-        """Begins episodes where wanted; each environment has a seed of its own, and another one each time."""
+        """Begins episodes in the rows marked `wanted`; each episode of each environment has its own seed."""
         f, first = self._fields, self._rows.start
         for i in np.flatnonzero(f["wanted"][self._rows]).tolist():
             row = first + i
@@ -72,7 +72,7 @@ class Rows:
         self._check()
 
     def step(self) -> None:
-        """One step of each with the action in its row; where an episode ends, the next one begins."""
+        """Steps each environment with the action in its row; where an episode ends, begins the next."""
         lengths = self._lengths
         actions = self._actions.native(self._action)
         results = [step(action) for step, action in zip(self._steps, actions, strict=True)]
@@ -92,7 +92,7 @@ class Rows:
         self._check()
 
     def _end(self, i: int, observation: Any, info: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-        """Books the last observation of an episode and begins the next."""
+        """Writes the final observation and statistics of an episode and begins the next."""
         self._final[i] = self._row(observation)
         for k, name in enumerate(self._infos):
             self._figures[i, k] = _number(info.get(name))
@@ -127,24 +127,25 @@ class Rows:
             self._state[i] = np.ravel(env.true_state())
 
     def _check(self) -> None:
-        """Refuses what no learner can use."""
+        """Raises `WorkerError` if a value is NaN or infinite."""
         reward = self._reward
         sums = self._observation.sum(dtype=np.float64), self._final.sum(dtype=np.float64), reward.sum(dtype=np.float64)
         if math.isfinite(sum(sums)):
-            return  # one value that is no number, and the sum is none
+            return  # a single NaN or infinity would make the sum NaN or infinite
         parts = (self._observation, self._final, reward[:, None])
         bad = ~np.all([np.isfinite(part).all(axis=1) for part in parts], axis=0)
         if bad.any():
-            raise WorkerError(f"environment {self._rows.start + int(bad.argmax())} returned a value that is no number")
+            raise WorkerError(
+                f"environment {self._rows.start + int(bad.argmax())} returned a value that is NaN or infinite"
+            )
 
     def close(self) -> None:
-        """Ends the environments."""
         for env in self._envs:
             env.close()
 
 
 def unwrapped(env: gymnasium.Env) -> tuple[gymnasium.Env, int]:
-    """An environment without the wrappers for what is done here anyway, and its time limit."""
+    """An environment without the wrappers whose work `Rows` does itself, and its time limit."""
     limit = _NEVER
     if type(env) is TimeLimit:
         env, limit = env.env, env._max_episode_steps
@@ -154,7 +155,7 @@ def unwrapped(env: gymnasium.Env) -> tuple[gymnasium.Env, int]:
 
 
 def _number(value: Any) -> float:
-    """A figure from an info; what is none is not a number."""
+    """A value of an info as a float; NaN if it is not a number."""
     try:
         return float(value)
     except (TypeError, ValueError):

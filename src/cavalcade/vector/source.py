@@ -1,9 +1,9 @@
-"""Where single environments come from, and what a batch of them looks like.
+"""Sources of single environments, and the shapes of their rows in a batch.
 
-A source is plain data, so that a worker can make the environments by itself. For Gymnasium it is a name:
-`CartPole-v1`, or `mypackage:MyEnv-v0`, which imports mypackage first. Observations of any space that Gymnasium can
-flatten become one row: Box in C order, Discrete one-hot, MultiDiscrete one one-hot after the other, Dict by sorted key,
-Tuple in order (`gymnasium.spaces.utils`); bytes stay bytes, everything else is float32.
+A source is plain data, so that a worker process can make the environments. For Gymnasium it is a name: `CartPole-v1`,
+or `mypackage:MyEnv-v0`, which imports mypackage first. Observations of any space that Gymnasium can flatten become one
+row: Box in C order, Discrete one-hot, MultiDiscrete one one-hot after the other, Dict by sorted key, Tuple in order
+(`gymnasium.spaces.utils`); uint8 stays uint8, everything else is float32.
 """
 
 import sys
@@ -17,7 +17,7 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete, Space
 from gymnasium.spaces.utils import flatten_space
 
-from cavalcade.errors import ConfigError
+from cavalcade.core.errors import ConfigError
 from cavalcade.vector.actions import ActionLayout
 
 GYM_ROWS = "cavalcade.vector.rows"
@@ -25,36 +25,36 @@ GYM_ROWS = "cavalcade.vector.rows"
 
 @dataclass(frozen=True)
 class Shapes:
-    """Sizes and types of the rows of a batch."""
+    """Sizes and dtypes of the rows of a batch."""
 
     observation: int  # O
     observation_type: str
     actions: ActionLayout
-    figures: tuple[str, ...] = ()  # what is told of an episode that ended
-    true_state: int = 0  # S, 0 where it is not asked for
+    episode_stats: tuple[str, ...] = ()  # names
+    true_state: int = 0  # S, 0 if not requested
     true_state_type: str = "float32"
 
     @property
     def observed(self) -> Box:
-        """The space of observations."""
+        """The observation space of a row."""
         low, high = (0, 255) if self.observation_type == "uint8" else (-np.inf, np.inf)
         return Box(low, high, (self.observation,), np.dtype(self.observation_type).type)
 
 
 @dataclass(frozen=True)
 class Source:
-    """Enough to make environments anywhere."""
+    """A description from which any process can make environments."""
 
     name: str
     shapes: Shapes
-    maker: str  # module or file whose `make_rows` serves rows of a batch
-    options: Mapping[str, Any]  # of the maker
-    python: Path = field(default_factory=lambda: Path(sys.executable))  # what runs the workers
-    agents: int = 1  # rows of one environment, which stay together
+    maker: str  # module or file with `make_rows`
+    options: Mapping[str, Any]  # keyword arguments of `make_rows`
+    python: Path = field(default_factory=lambda: Path(sys.executable))  # interpreter of the workers
+    agents: int = 1  # rows per environment, never split
 
 
 def discrete_actions(count: int, kind: str = "int64") -> ActionLayout:
-    """One of so many actions, sent as a type."""
+    """The layout of one of `count` actions, sent with dtype `kind`."""
     layout = ActionLayout(Discrete(count), "this environment")
     layout.dtype = np.dtype(kind)
     return layout
@@ -63,7 +63,11 @@ def discrete_actions(count: int, kind: str = "int64") -> ActionLayout:
 def gym_source(
     name: str, options: Mapping[str, Any] | None = None, *, infos: Sequence[str] = (), true_state_every: int = 0
 ) -> Source:
-    """Environments of Gymnasium; one is made here to look at its spaces, and what cannot be trained on is refused."""
+    """Gymnasium environments by name; makes one to read its spaces, and raises `ConfigError` if they do not fit.
+
+    infos: names of info values to report as episode statistics; true_state_every: steps between reads of the
+    environment's `true_state()`, 0 for never.
+    """
     given = dict(options or {})
     env = make_env(name, given)
     try:
@@ -80,7 +84,7 @@ def gym_source(
 
 
 def make_env(name: str, options: Mapping[str, Any]) -> gymnasium.Env:
-    """One environment of Gymnasium."""
+    """Makes one Gymnasium environment; raises `ConfigError` if it fails."""
     try:
         return gymnasium.make(name, disable_env_checker=True, **options)
     except (gymnasium.error.Error, ImportError, AttributeError, TypeError, ValueError) as error:
@@ -96,5 +100,5 @@ def _true_state_size(env: gymnasium.Env, name: str) -> int:
 
 
 def is_flat(space: Space) -> bool:
-    """Whether observations are rows of numbers already."""
+    """Whether observations need no flattening."""
     return isinstance(space, Box) and len(space.shape) == 1

@@ -1,9 +1,9 @@
-"""A worker process: waits to be woken, does what is asked of its chunks of rows, says that it is done.
+"""A worker process: sleeps until it is woken, steps or resets chunks of rows, reports that it is done.
 
-Run as a file by any interpreter from Python 3.8 on that has numpy, so that old environments can be hosted as well; it
-imports nothing of Cavalcade unless the maker of its rows is a module of it. The argument is JSON. It inherits `life`,
-a pipe whose other end only the parent holds: when that closes, the kernel ends the worker, whatever it is doing. Where
-rows lie in shared memory it inherits that too, with `go` and `done` for waking; else messages pass through a socket.
+Run as a file by any interpreter from Python 3.8 on that has numpy, so that old environments can be hosted too; it
+imports nothing of Cavalcade unless the maker of its rows is a module of it. The argument is JSON. It inherits `life`, a
+pipe whose other end only the parent holds: when that closes, the kernel kills the worker. With shared memory it also
+inherits the memory and the wakeups `go` and `done`; else messages pass through a socket.
 """
 
 import faulthandler
@@ -24,35 +24,35 @@ import types
 import numpy as np
 
 STEP, RESET, CLOSE = range(3)
-ONE = (1).to_bytes(8, sys.byteorder)  # wakes: adds to an eventfd, or is a message in a pipe
-ANSWER = ("observation", "final_observation", "reward", "terminated", "truncated", "action_mask", "figures",
+ONE = (1).to_bytes(8, sys.byteorder)  # a wakeup: adds to an eventfd, or is a message in a pipe
+ANSWER = ("observation", "final_observation", "reward", "terminated", "truncated", "action_mask", "episode_stats",
           "true_state", "episodes")  # fmt: skip
 _MOST_SAID = 1 << 20  # bytes of standard error kept
-_NAP = 100  # milliseconds after which a sleeping worker looks by itself
+_NAP = 100  # milliseconds after which a sleeping worker checks for work by itself
 _LOCK = threading.Lock()
 yield_core = getattr(os, "sched_yield", lambda: time.sleep(0))
 
 
 def fence():
-    """What was written before is seen by other processes before what is written after; and so for reading.
+    """A memory fence: reads and writes before it take effect before those after it, as seen by other processes.
 
-    Processors may reorder plain reads and writes; those around a lock they may not.
+    Processors may reorder plain reads and writes, but not across a lock.
     """
     with _LOCK:
         pass
 
 
 def main(task):
-    """Serves until it is told to end, or the parent is gone."""
+    """Serves until a CLOSE command, or until the parent is gone."""
     sys.path[:1] = task["path"] or []  # instead of the folder of this file
-    if "slab" in task:
-        buffer = mmap.mmap(task["slab"], task["size"])
+    if "shared" in task:
+        buffer = mmap.mmap(task["shared"], task["size"])
     else:
         buffer = bytearray(task["size"])
     fields = {name: np.ndarray(shape, kind, buffer, at) for name, shape, kind, at in task["places"]}
     make = load(task["maker"]).make_rows
     rows = [make(fields, start, stop, task["options"]) for start, stop in task["chunks"]]
-    if "slab" in task:
+    if "shared" in task:
         serve_shared(fields, rows, task)
     else:
         serve_pipe(fields, rows, task)
@@ -61,7 +61,7 @@ def main(task):
 
 
 def load(maker):
-    """The module that serves rows, by name or by file."""
+    """The module with `make_rows`, by name or by file."""
     if not maker.endswith(".py"):
         return importlib.import_module(maker)
     content = runpy.run_path(maker)
@@ -69,7 +69,6 @@ def load(maker):
 
 
 def perform(part, command):
-    """What was asked of a chunk."""
     if command == STEP:
         part.step()
     else:
@@ -77,14 +76,14 @@ def perform(part, command):
 
 
 def forget():
-    """Cuts off what was said to standard error, if that is a lot."""
+    """Truncates standard error if it is large."""
     if os.fstat(2).st_size > _MOST_SAID:
         os.ftruncate(2, 0)
         os.lseek(2, 0, os.SEEK_SET)
 
 
 def serve_shared(fields, rows, task):
-    """Looks for work in shared memory; after some time without any it sleeps until it is woken."""
+    """Polls shared memory for work; after `spin` seconds without any, sleeps until it is woken."""
     w, go, done = task["worker"], task["go"], task["done"]
     asked, finished, command = (fields[name][w].data for name in ("asked", "finished", "command"))
     asleep, busy, spin, clock = fields["asleep"], fields["busy"], task["spin"], time.perf_counter
@@ -108,7 +107,7 @@ def serve_shared(fields, rows, task):
         fence()
         forget()
         begun = clock()
-        patience = spin if begun - idle_since < 2 * spin else 0  # no use to stay awake if work is long in coming
+        patience = spin if begun - idle_since < 2 * spin else 0  # polling does not pay if work is rare
         for k, part in enumerate(rows):
             if asked[k] != finished[k]:
                 if command[k] == CLOSE:
@@ -125,7 +124,7 @@ def serve_shared(fields, rows, task):
 
 
 def serve_pipe(fields, rows, task):
-    """Takes pickled messages from its parent and answers with pickled rows."""
+    """Receives pickled commands from its parent and answers with pickled rows."""
     from multiprocessing.connection import Connection
 
     connection = Connection(task["socket"])
@@ -143,15 +142,15 @@ def serve_pipe(fields, rows, task):
 
 
 if __name__ == "__main__":
-    for number in (signal.SIGINT, signal.SIGTERM):  # whatever reaches the whole group reaches the parent, which decides
+    for number in (signal.SIGINT, signal.SIGTERM):  # signals to the process group also reach the parent, which decides
         signal.signal(number, signal.SIG_IGN)
     faulthandler.enable()
-    faulthandler.register(signal.SIGUSR1, all_threads=False)  # says where it hangs
+    faulthandler.register(signal.SIGUSR1, all_threads=False)  # writes the traceback of a hanging worker
     arguments = json.loads(sys.argv[1])
     fcntl.fcntl(arguments["life"], fcntl.F_SETOWN, os.getpid())
-    fcntl.fcntl(arguments["life"], fcntl.F_SETFL, os.O_ASYNC)  # SIGIO ends the process once the other end is closed
+    fcntl.fcntl(arguments["life"], fcntl.F_SETFL, os.O_ASYNC)  # SIGIO kills the process once the other end is closed
     if os.getppid() != arguments["parent"]:
-        sys.exit(4)  # it was closed before
+        sys.exit(4)  # the parent is already gone
     try:
         main(arguments)
     except Exception:

@@ -1,36 +1,36 @@
-"""How well an order is kept, counted inside the step of an environment.
+"""Compliance with an order, counted inside the step of an environment.
 
-Before a step some subtasks are open (their demand exists: a kind of host is compromised, a checkpoint not visited), and
-the action may attempt one. An attempt keeps the order if it goes to the open subtask that comes first in it. What is
-open can be asked of the agent's own view or of the true state. Four measures are counted side by side:
+Before a step some subtasks are open (their demand exists: a kind of host is compromised, a goal not visited), and the
+action may attempt one. An attempt keeps the order if it goes to the open subtask that comes first in it. Subtasks can
+be open in the agent's view or in the true state. Four measures are counted side by side:
 
 * `table` (default): attempts aimed at something that the agent sees open, while it sees at least two subtasks open.
-  Attempts at what needs no attention never count, so they cannot raise compliance. Beside it the chance level: the mean
-  of 1 / (open subtasks) over what counted, what one gets by going to any open subtask.
+  Attempts where nothing is open never count, so they cannot raise compliance. The chance level is the mean of
+  1 / (open subtasks) over counted attempts: the compliance of an agent that goes to any open subtask at random.
 * `true`: the same on the true state.
 * `choice`: attempts made while at least two subtasks are truly open, wherever they are aimed. Useless attempts at a
   kind that comes first raise it.
-* `original`: as the latest of the CAGE-2 workflow-search scripts. Every attempt counts; one made while nothing is open
-  is kept; an episode without attempts has compliance 0.5. What is open includes demands that never go away (User0 of
-  CAGE-2, where Red always is), so a single useless attempt there can give full compliance.
+* `original`: as in the latest of the CAGE-2 workflow-search scripts. Every attempt counts; one made while nothing is
+  open is kept; an episode without attempts has compliance 0.5. Open subtasks include demands that never go away (User0
+  of CAGE-2, where Red always is), so a single useless attempt there can give full compliance.
 
-Compliance is kept / counted, undefined (not a number) if nothing counted. A decision *binds* when at least two subtasks
-are seen open: the order then forbids all of them but one. Binding decisions are also counted by pair of subtasks, the
-first and each other one: a precedence that never binds does not change anything.
+Compliance is kept / counted, NaN if nothing counted. A decision *binds* when at least two subtasks are seen open: the
+order then forbids all of them but one. Binding decisions are also counted by pair of subtasks, the first and each other
+one: a precedence that never binds has no effect.
 
-Alignment rewards pay for compliance c by the measure asked for, with a weight λ: `delta` λ × change of the running c;
+Alignment rewards pay for compliance c by the configured measure, with a weight λ: `delta` λ × change of the running c;
 `final` λ × c at the end; `alpha-beta` +α for an attempt that keeps the order and −β for one that does not; `potential`
-γΦ' − Φ with Φ = λ c and Φ = 0 at the end of the game (Ng et al. 1999), which leaves the best policy as it is; `cost`
-−λ for an attempt that breaks the order by `table`; `none`. Running out of time is such an end only for a learner that
-treats it as one; where it bootstraps, what would have come includes the potential.
+γΦ' − Φ with Φ = λ c and Φ = 0 at the end of the game (Ng et al. 1999), which preserves the optimal policy; `cost` −λ
+for an attempt that breaks the order by `table`; `none`. A time limit is such an end only with `timeout_is_terminal`;
+otherwise PPO bootstraps from the final observation, and the bootstrapped value includes the potential.
 """
 
 from typing import NamedTuple
 
 import numpy as np
 
-from cavalcade.jit import rule
-from cavalcade.rng import index_below, word
+from cavalcade.core.jit import rule
+from cavalcade.core.rng import index_below, word
 from cavalcade.workflow.orders import Subtasks
 
 MEASURES = ("table", "true", "choice", "original")
@@ -38,31 +38,31 @@ TABLE, TRUE, CHOICE, ORIGINAL = range(4)
 ALIGNMENTS = ("none", "delta", "final", "alpha-beta", "potential", "cost")
 NONE, DELTA, FINAL, ALPHA_BETA, POTENTIAL, COST = range(6)
 NOTHING = -1  # no subtask attempted
-AT_SEEN, AT_OPEN = 1, 2  # what an attempt is aimed at, as bits: something seen open, something truly open
-FIGURES = (
+AT_SEEN, AT_OPEN = 1, 2  # the aim of an attempt, as bits: something seen open, something truly open
+EPISODE_STATS = (
     "task", "bonus", "compliance", "counted", "true_compliance", "true_counted", "choice", "choice_counted",
     "original", "original_counted", "chance", "attempts", "binding",
 )  # fmt: skip
-_FIRST_MEASURE = FIGURES.index("compliance")
-_CHANCE = FIGURES.index("chance")
+_FIRST_MEASURE = EPISODE_STATS.index("compliance")
+_CHANCE = EPISODE_STATS.index("chance")
 _UNDEFINED_ORIGINAL = 0.5
-_SHUFFLE = 1 << 20  # purposes of draws that no game has
+_SHUFFLE = 1 << 20  # purposes of draws from here on are not used by games
 
 
 class Settings(NamedTuple):
-    """What all environments of a batch share."""
+    """Settings shared by all environments of a batch."""
 
-    measure: int  # that alignment rewards pay for
+    measure: int  # the measure that alignment rewards pay for
     alpha: float
     beta: float
     gamma: float
-    horizon_ends: int  # running out of time is the end of the game for the learner: no potential is left then
-    until: int  # when a subtask that is being attended to no longer counts as open: a code of the environment
+    timeout_is_terminal: int  # a time limit counts as the end of the game: Φ = 0 there
+    until: int  # when an attempted subtask stops counting as open: a code of the environment
     show_order: int  # the order is part of the observation
 
 
 class Track(NamedTuple):
-    """What is counted, entry by environment: N environments, S subtasks."""
+    """Orders and counts, one row per environment: N environments, S subtasks."""
 
     rank: np.ndarray  # (N, S) int8: place of each subtask in the order of this episode
     shuffled: np.ndarray  # (N,) bool: a new random order in each episode
@@ -70,18 +70,18 @@ class Track(NamedTuple):
     mask: np.ndarray  # (N,) int8: how the order restricts actions, see `enforcement`
     alignment: np.ndarray  # (N,) int8
     weight: np.ndarray  # (N,) float32: λ
-    attempts: np.ndarray  # (N,) int32: in this episode …
+    attempts: np.ndarray  # (N,) int32; this and all counts below are of the current episode
     counted: np.ndarray  # (N, 4) int32: by measure
     kept: np.ndarray  # (N, 4) int32
     chance: np.ndarray  # (N,) float32: sum of chance levels
-    binding: np.ndarray  # (N,) int32: decisions that bind
+    binding: np.ndarray  # (N,) int32: binding decisions …
     bound: np.ndarray  # (N, S(S − 1)/2) int32: … by pair of subtasks
     task: np.ndarray  # (N,) float64: reward of the task …
     bonus: np.ndarray  # (N,) float64: … and of alignment
 
 
 def allocate(num_envs: int, subtasks: int) -> Track:
-    """Nothing counted yet; the order of the names, shown, neither enforced nor rewarded."""
+    """Zero counts; the order of the names, shown, neither enforced nor rewarded."""
 
     def zeros(dtype: type, *width: int) -> np.ndarray:
         return np.zeros((num_envs, *width), dtype)
@@ -104,14 +104,14 @@ def allocate(num_envs: int, subtasks: int) -> Track:
     )
 
 
-def figure_names(subtasks: Subtasks) -> tuple[str, ...]:
-    """Names of what is known of an episode: `FIGURES`, then binding decisions by pair of subtasks."""
-    return (*FIGURES, *subtasks.pair_names())
+def episode_stat_names(subtasks: Subtasks) -> tuple[str, ...]:
+    """Names of the episode statistics: `EPISODE_STATS`, then binding decisions by pair of subtasks."""
+    return (*EPISODE_STATS, *subtasks.pair_names())
 
 
 @rule
 def begin(t, e, key):
-    """A new episode; draws its order where orders are shuffled."""
+    """Begins an episode; draws its order where orders are shuffled."""
     t.attempts[e] = 0
     for measure in range(t.counted.shape[1]):
         t.counted[e, measure] = 0
@@ -190,7 +190,7 @@ def _count(t, e, seen, open_, ever, attempt, aim):
 
 @rule
 def _potential(t, c, e):
-    """λ c, and 0 as long as nothing has counted."""
+    """Φ = λ c, or 0 while nothing has counted."""
     counted = t.counted[e, c.measure]
     return t.weight[e] * t.kept[e, c.measure] / counted if counted else 0.0
 
@@ -199,8 +199,9 @@ def _potential(t, c, e):
 def track(t, c, e, seen, open_, ever, attempt, aim, reward, over, late):
     """Counts a step; returns the alignment bonus.
 
-    seen, open_, ever: subtasks that the agent sees open before it, that are truly open, and with demands that never go
-    away; attempt: what the action attempts, aim: what it is aimed at; then the task's reward and how the step ends.
+    seen, open_, ever: bits of the subtasks that, before the step, the agent sees open, are truly open, and are open if
+    demands that never go away count; attempt: the attempted subtask; aim: bits of what it is aimed at; reward: of the
+    task; over, late: the step terminates or truncates the episode.
     """
     before, measure = _potential(t, c, e), c.measure
     counted, kept = t.counted[e, measure], t.kept[e, measure]
@@ -220,7 +221,7 @@ def track(t, c, e, seen, open_, ever, attempt, aim, reward, over, late):
     elif t.alignment[e] == FINAL:
         bonus = after if over or late else 0.0
     elif t.alignment[e] == POTENTIAL:
-        nothing_left = over or (late and c.horizon_ends)
+        nothing_left = over or (late and c.timeout_is_terminal)
         bonus = (0.0 if nothing_left else c.gamma * after) - before
     t.task[e] += reward
     t.bonus[e] += bonus
@@ -228,26 +229,26 @@ def track(t, c, e, seen, open_, ever, attempt, aim, reward, over, late):
 
 
 @rule
-def write_figures(t, e, figures):
-    """The figures of an episode that ends, as `figure_names` has them."""
-    figures[e, 0] = t.task[e]
-    figures[e, 1] = t.bonus[e]
+def write_statistics(t, e, episode_stats):
+    """Writes the statistics of an episode that ends, in the order of `episode_stat_names`."""
+    episode_stats[e, 0] = t.task[e]
+    episode_stats[e, 1] = t.bonus[e]
     for measure in range(t.counted.shape[1]):
         counted = t.counted[e, measure]
         undefined = _UNDEFINED_ORIGINAL if measure == ORIGINAL else np.nan
-        figures[e, _FIRST_MEASURE + 2 * measure] = t.kept[e, measure] / counted if counted else undefined
-        figures[e, _FIRST_MEASURE + 2 * measure + 1] = counted
+        episode_stats[e, _FIRST_MEASURE + 2 * measure] = t.kept[e, measure] / counted if counted else undefined
+        episode_stats[e, _FIRST_MEASURE + 2 * measure + 1] = counted
     counted = t.counted[e, TABLE]
-    figures[e, _CHANCE] = t.chance[e] / counted if counted else np.nan
-    figures[e, _CHANCE + 1] = t.attempts[e]
-    figures[e, _CHANCE + 2] = t.binding[e]
+    episode_stats[e, _CHANCE] = t.chance[e] / counted if counted else np.nan
+    episode_stats[e, _CHANCE + 1] = t.attempts[e]
+    episode_stats[e, _CHANCE + 2] = t.binding[e]
     for pair in range(t.bound.shape[1]):
-        figures[e, _CHANCE + 3 + pair] = t.bound[e, pair]
+        episode_stats[e, _CHANCE + 3 + pair] = t.bound[e, pair]
 
 
 @rule
 def order_bits(t, e):
-    """The order as bits, S·place + subtask; none where it is not shown."""
+    """The order as bits, S·place + subtask; 0 if it is not shown."""
     bits = 0
     if t.shown[e]:
         size = t.rank.shape[1]

@@ -1,6 +1,6 @@
 """Orders of subtasks: permutations, their distances, features and encodings.
 
-An order is a tuple of subtask numbers, first things first. Nothing here knows any domain.
+An order is a tuple of subtask numbers, the first to be done first. This module knows no domain.
 """
 
 import itertools
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from cavalcade.errors import ConfigError
+from cavalcade.core.errors import ConfigError
 
 Order = tuple[int, ...]
 _MOST_ENUMERATED = 7  # subtasks; 5,040 orders
@@ -18,7 +18,7 @@ _MOST_ENUMERATED = 7  # subtasks; 5,040 orders
 
 @dataclass(frozen=True)
 class Subtasks:
-    """The subtasks of a domain, and orders that have a name."""
+    """The subtasks of a domain and its named orders."""
 
     names: tuple[str, ...]
     named: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -33,14 +33,14 @@ class Subtasks:
         return list(itertools.permutations(range(len(self))))
 
     def parse(self, text: str) -> Order:
-        """An order from its name, or from subtasks with commas or > between them."""
+        """An order from its name, or from subtasks separated by commas or >."""
         if text in self.named:
             return self.parse(">".join(self.named[text]))
         parts = [part.strip() for part in text.replace(">", ",").split(",")]
         for part in parts:
             if part not in self.names:
                 known = f"{', '.join(self.names)}" + (f", or an order of {', '.join(self.named)}" if self.named else "")
-                raise ConfigError(f"{part!r} in order {text!r} is no subtask; there are {known}")
+                raise ConfigError(f"{part!r} in order {text!r} is not a subtask; there are {known}")
         if twice := [part for part in self.names if parts.count(part) > 1]:
             raise ConfigError(f"order {text!r} has {', '.join(twice)} more than once; each subtask comes once")
         if missing := [name for name in self.names if name not in parts]:
@@ -48,11 +48,11 @@ class Subtasks:
         return tuple(self.names.index(part) for part in parts)
 
     def text(self, order: Sequence[int]) -> str:
-        """An order in words, as `parse` takes it."""
+        """An order as text that `parse` accepts."""
         return ">".join(self.names[i] for i in order)
 
     def name_of(self, order: Sequence[int]) -> str:
-        """An order in words, with its name if it has one."""
+        """An order as text, followed by its name if it has one."""
         words = self.text(order)
         return next((f"{words} ({name})" for name, parts in self.named.items() if ">".join(parts) == words), words)
 
@@ -66,12 +66,12 @@ class Subtasks:
 
 
 def ranks(orders: Iterable[Sequence[int]]) -> NDArray[np.int8]:
-    """The place of each subtask in each order, (…, S)."""
+    """The place of each subtask in each order, (n, S)."""
     return np.argsort(np.array(list(orders)), axis=-1).astype(np.int8)
 
 
 def one_hot(order: Sequence[int]) -> NDArray[np.uint8]:
-    """An order as S² values: value S·place + subtask is 1 where the subtask has that place."""
+    """An order as S² values: value S·place + subtask is 1 if the subtask has that place."""
     size = len(order)
     found = np.zeros(size * size, np.uint8)
     found[size * np.arange(size) + np.array(order)] = 1
@@ -86,12 +86,12 @@ def precedences(orders: Iterable[Sequence[int]]) -> NDArray[np.float64]:
 
 
 def classes(orders: Sequence[Sequence[int]], pairs: Sequence[int] | NDArray) -> list[int]:
-    """Orders that agree in some precedences (columns of `precedences`): for each, the first that agrees with it."""
+    """Equivalence of orders under some precedences (columns of `precedences`): per order, the first equivalent one."""
     first: dict[bytes, int] = {}
     return [first.setdefault(row.tobytes(), i) for i, row in enumerate(precedences(orders)[:, np.asarray(pairs, int)])]
 
 
 def kendall(one: Sequence[int], other: Sequence[int]) -> int:
-    """Pairs of subtasks that two orders put differently."""
+    """Kendall's distance: the number of pairs of subtasks on whose order the two disagree."""
     a, b = precedences([one, other])
     return int((a != b).sum())

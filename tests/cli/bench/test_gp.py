@@ -6,10 +6,10 @@ import json
 import numpy as np
 import pytest
 
-from cavalcade.bench import gp
-from cavalcade.cli.bench_gp import run, stored_scores
+from cavalcade.cli.bench import gp
+from cavalcade.cli.bench.gp import run, stored_scores
+from cavalcade.core.errors import ConfigError, RunError
 from cavalcade.envs.cage2.orders import CAGE2
-from cavalcade.errors import ConfigError, RunError
 from cavalcade.search.searchers import HalvingSearcher, ListSearcher, Proposal
 
 ORDERS = CAGE2.orders()
@@ -115,7 +115,7 @@ def test_what_is_no_table_is_refused(tmp_path, text, message):
         (["--classes", "user,enterprise"], "classes is given without scores"),
         (["--classes", "user,king"], "classes is 'king'"),
         (["--classes", "user"], "classes is user; it takes two or more"),
-        (["--together", "0"], "together is 0"),
+        (["--parallel-orders", "0"], "parallel_orders is 0"),
         (["--methods"], "methods is empty"),
         (["--noises", "-1"], "noises are"),
         (["--methods", "halving", "--scores", "nothing"], "methods is halving; halving is left out"),
@@ -151,22 +151,22 @@ def index_of(proposal, rng):
     return float(proposal.order), 0.25
 
 
-@pytest.mark.parametrize("together", [1, 3])
-def test_results_arrive_in_order_and_the_rest_is_pending(together):
+@pytest.mark.parametrize("parallel", [1, 3])
+def test_results_arrive_in_order_and_the_rest_is_pending(parallel):
     recorder = Recorder()
-    observed = gp.search(recorder, index_of, np.random.default_rng(0), budget=6, together=together)
+    observed = gp.search(recorder, index_of, np.random.default_rng(0), budget=6, parallel_orders=parallel)
     assert [o.order for o in observed] == list(range(6))
     assert {o.variance for o in observed} == {0.25}
     for made, (known, pending, told) in enumerate(recorder.given):
         assert told == made
         assert known + pending == list(range(made))
-        assert len(pending) == min(made, together - 1)
+        assert len(pending) == min(made, parallel - 1)
 
 
 def test_a_score_of_a_higher_rung_costs_more():
-    observed = gp.search(Recorder([0, 0, 1, 0, 2]), index_of, np.random.default_rng(0), budget=14, together=1)
+    observed = gp.search(Recorder([0, 0, 1, 0, 2]), index_of, np.random.default_rng(0), budget=14, parallel_orders=1)
     assert [o.rung for o in observed] == [0, 0, 1, 0]  # 1 + 1 + 3 + 1, and 9 more would be too many
-    assert not gp.search(ListSearcher([]), index_of, np.random.default_rng(0), budget=14, together=2)
+    assert not gp.search(ListSearcher([]), index_of, np.random.default_rng(0), budget=14, parallel_orders=2)
 
 
 def test_halving_names_the_best_of_its_top_rung():
@@ -176,15 +176,15 @@ def test_halving_names_the_best_of_its_top_rung():
     top = max(rung for rung in orders if len(orders[rung]) > 1)
     assert top >= 1
     assert orders[top] < orders[0]
-    (regret,) = gp.simple_regrets("halving", truth, 0.0, seed=5, together=2, checkpoints=(40,))
+    (regret,) = gp.simple_regrets("halving", truth, 0.0, seed=5, parallel_orders=2, checkpoints=(40,))
     assert regret == 119 - max(orders[top])
 
 
 @pytest.mark.parametrize("method", gp.METHODS)
-@pytest.mark.parametrize("together", [1, 8])
-def test_every_method_names_the_best_of_few_where_there_is_no_noise(method, together):
+@pytest.mark.parametrize("parallel", [1, 8])
+def test_every_method_names_the_best_of_few_where_there_is_no_noise(method, parallel):
     regrets = gp.simple_regrets(
-        method, gp.synthetic("pairwise", 0), 0.0, seed=0, together=together, checkpoints=(3, 12)
+        method, gp.synthetic("pairwise", 0), 0.0, seed=0, parallel_orders=parallel, checkpoints=(3, 12)
     )
     assert len(regrets) == 2
     assert 0 <= regrets[1] <= regrets[0]
@@ -203,7 +203,7 @@ def test_pending_orders_are_visits_to_the_heuristic():
 
 
 def test_the_command_prints_orders_and_classes(capsys, table, tmp_path):
-    args = ["--scores", table, "--red", "bline", "--repeats", "2", "--checkpoints", "3,5", "--together", "2"]
+    args = ["--scores", table, "--red", "bline", "--repeats", "2", "--checkpoints", "3,5", "--parallel-orders", "2"]
     assert run([*map(str, args), "--classes", "user,enterprise,op_server", "--json", str(tmp_path / "f.json")]) == 0
     out = capsys.readouterr().out
     assert "halving is left out: stored scores are of one budget" in out

@@ -5,10 +5,10 @@ import csv
 import numpy as np
 import pytest
 
-from cavalcade.bench import calibration, orders
+from cavalcade.cli.bench import calibration, orders
 from cavalcade.workflow.orders import precedences
 
-from ..cli.helpers import refused, run
+from ..helpers import refused, run
 
 ENTERPRISE_FIRST = precedences(orders.ORDERS)[:, orders.PAIRS.index("enterprise/user")] > 0
 
@@ -96,4 +96,4 @@ def test_the_command_prints_and_refuses(capsys, tmp_path):
         capsys, "bench", "orders", "--table", table, "--episodes", "7"
     )
     assert "belong together" in refused(capsys, "bench", "orders", "--table", table, "--parts", "universal")
-    assert "is no run" in refused(capsys, "bench", "orders", "--table", table, "--collect", tmp_path / "x")
+    assert "is not a run directory" in refused(capsys, "bench", "orders", "--table", table, "--collect", tmp_path / "x")

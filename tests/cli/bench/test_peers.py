@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from cavalcade.bench import peers
-from cavalcade.bench.hosting import LoopHost, PipeHost, SharedHost
-from cavalcade.bench.single_file import single_file_ppo
+from cavalcade.cli.bench import train
+from cavalcade.cli.bench.hosting import LoopHost, PipeHost, SharedHost
+from cavalcade.cli.bench.single_file import BatchGames, single_file_ppo
 from cavalcade.envs.cage2 import Cage2
 
 
@@ -14,7 +14,7 @@ def test_the_single_file_trainer_learns():
     torch.manual_seed(0)
     rewards = []
 
-    class Watched(peers.BatchGames):
+    class Watched(BatchGames):
         def step(self, actions):
             found = super().step(actions)
             rewards.append(float(found[1].mean()))
@@ -27,8 +27,8 @@ def test_the_single_file_trainer_learns():
 
 
 def test_stable_baselines3_makes_an_update(monkeypatch):
-    monkeypatch.setattr(peers, "ENVS", 8)
-    peers.stable_baselines3("bline")()
+    monkeypatch.setattr(train, "ENVS", 8)
+    train.stable_baselines3("bline")()
 
 
 @pytest.mark.parametrize("kind", [LoopHost, PipeHost, lambda n: PipeHost(n, true_states=True), SharedHost])

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from cavalcade.config import HostConfig
+from cavalcade.core.errors import ConfigError, StateError
 from cavalcade.envs.cage2 import Cage2
 from cavalcade.envs.cage2.cyborg import Cyborg
 from cavalcade.envs.cage2.cyborg_workflow import WorkflowCyborg
 from cavalcade.envs.cage2.orders import CAGE2
 from cavalcade.envs.cage2.scenario import NUM_BITS, TYPE_OF, USER0
-from cavalcade.errors import ConfigError, StateError
 
 from ...cli.helpers import refused, run
 from .fake_cyborg import make_clone
@@ -77,7 +77,7 @@ def test_tables_rewards_and_ends(clone, backend, factor):
             assert not b.observation[:, :NUM_BITS].any()
             np.testing.assert_array_equal(b.final_observation[:, :NUM_BITS], theirs.final_observation)
             np.testing.assert_array_equal(b.final_observation[:, NUM_BITS:], o.final_observation[:, NUM_BITS:])
-            assert (env.labels == 1).all()  # bline
+            assert (env.episode_kinds == 1).all()  # bline
         bits = b.observation[:, :NUM_BITS].astype(np.int64) @ (1 << np.arange(NUM_BITS))
         np.testing.assert_array_equal(env.packed.observation[:, 0], bits)
     env.close()
@@ -107,10 +107,10 @@ def test_orders_are_followed_on_the_true_state(clone):
         action = 1 if t < 10 else restore["User1"]
         b = env.step([action, action, action, restore["Op_Server0"] if t >= 10 else 1])
     assert b.truncated.all()
-    figures = dict(zip(env.figure_names, env.figures.T, strict=True))
-    assert figures["true_counted"].tolist() == [2, 2, 2, 2]
-    assert figures["true_compliance"].tolist() == figures["choice"].tolist() == [1, 1, 1, 0]
-    assert figures["bonus"].tolist() == [10, 10, 10, 0]
+    episode_stats = dict(zip(env.episode_stat_names, env.episode_stats.T, strict=True))
+    assert episode_stats["true_counted"].tolist() == [2, 2, 2, 2]
+    assert episode_stats["true_compliance"].tolist() == episode_stats["choice"].tolist() == [1, 1, 1, 0]
+    assert episode_stats["bonus"].tolist() == [10, 10, 10, 0]
     saved = env.save_state()
     env.load_state(saved)
     assert (env.track.counted == 0).all()
@@ -137,7 +137,7 @@ def test_orders_are_enforced_in_cyborg(clone, backend, mask):
             forbidden += len(open_) > 1
         env.step([rng.choice(np.flatnonzero(row[:144])) for row in allowed])
         if env.buffers.truncated.any():
-            compliance = env.figures[:, env.figure_names.index("compliance" if mask == "mask" else "true_compliance")]
+            compliance = env.episode_stats[:, env.episode_stat_names.index("compliance" if mask == "mask" else "true_compliance")]
             assert (compliance[~np.isnan(compliance)] == 1).all()
     assert forbidden > 20
     env.close()
@@ -160,14 +160,14 @@ def test_a_game_that_fails_is_begun_anew(clone, capfd):
     b = env.step([1, 144, 1, 1])
     assert "does not like action 144" in capfd.readouterr().err
     assert b.truncated.tolist() == [True, True, False, False]
-    assert env.label_names[env.labels[1]] == "broken"
+    assert env.episode_kind_names[env.episode_kinds[1]] == "broken"
     assert not b.observation[:2].any()
     np.testing.assert_array_equal(b.final_observation[:2], shown[:2])  # what was shown last, extras and all
     env.close()
 
 
 def test_train_and_search(clone, capsys, tmp_path):
-    small = ("--num-envs", "4", "--update-steps", "20", "--horizon", "10", "--hidden", "8", "--threads", "1")
+    small = ("--num-envs", "4", "--rollout-steps", "20", "--horizon", "10", "--hidden", "8", "--threads", "1")
     there = ("cyborg", "--cyborg", clone, "--workers", "2")
     args = ("train", *there, *small, "--episodes", "40", "--checkpoint-every", "2", "--run", tmp_path / "a")
     status, out, _ = run(capsys, *args)
@@ -186,7 +186,7 @@ def test_train_and_search(clone, capsys, tmp_path):
 
 
 def test_bad_input(clone, capsys, tmp_path):
-    with pytest.raises(ConfigError, match="is no clone"):
+    with pytest.raises(ConfigError, match="is not a clone"):
         Cyborg(tmp_path, 2)
     with pytest.raises(ConfigError, match="variant is workflow"):
         Cyborg(clone, 2, variant="workflow")
@@ -198,10 +198,11 @@ def test_bad_input(clone, capsys, tmp_path):
         env.clone()
     with pytest.raises(StateError, match="recv without actions"):
         env.recv()
-    assert "target cyborg, and no other" in refused(capsys, "search", "cage2", "--cyborg", clone)
-    assert "target cyborg, and no other" in refused(capsys, "search", "cyborg")
+    assert "with target cage2; it needs target cyborg" in refused(capsys, "search", "cage2", "--cyborg", clone)
+    assert "target is cyborg without --cyborg" in refused(capsys, "search", "cyborg")
+    assert "target is cyborg without --cyborg" in refused(capsys, "train", "cyborg")
     train = ("train", "cyborg", "--cyborg", clone)
-    assert "CybORG has none" in refused(capsys, *train, "--infos", "x")
+    assert "nrecognized options: --infos" in refused(capsys, *train, "--infos", "x")
     assert f"{clone} is head, give --revision head" in refused(capsys, *train, "--revision", "leaderboard-2022")
     assert "only cyborg is hosted" in refused(capsys, "search", "cage2", "--workers", "2")
 

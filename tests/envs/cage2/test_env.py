@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from cavalcade.core.errors import ActionError, ConfigError, StateError
 from cavalcade.envs.cage2 import Cage2
 from cavalcade.envs.cage2.state import GAME_FIELDS, bytes_per_environment, host_bits
-from cavalcade.errors import ActionError, ConfigError, StateError
 
 OPTIONS = {"red": "mixed", "green": True, "extras": ("scans", "decoys", "action"), "horizon": 17, "seed": 3}
 

@@ -7,8 +7,8 @@ from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode
 
 import cavalcade
+from cavalcade.core.errors import ActionError, ConfigError
 from cavalcade.envs.cage2 import Cage2
-from cavalcade.errors import ActionError, ConfigError
 
 ID = "cavalcade/Cage2-v0"
 OPTIONS = {"red": "meander", "horizon": 10, "extras": ("scans",)}

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from cavalcade.core.errors import ConfigError, RunError
 from cavalcade.envs.cage2 import record as module
 from cavalcade.envs.cage2.record import BLUES, Recording, record, revision_of
 from cavalcade.envs.cage2.trace import load_trace, replay
-from cavalcade.errors import ConfigError, RunError
 
 SLEEPING = "head_red-sleep_blue-decoy_green-off_T50_seed1036.npz"
 
@@ -67,12 +67,12 @@ def test_the_revision_is_read_from_the_source(clone):
     (clone / "CybORG" / "CybORG" / "Shared" / "Enums.py").write_text("            return cls.UNKNOWN\n")
     assert revision_of(clone) == "leaderboard-2022"
     scan.unlink()
-    with pytest.raises(ConfigError, match=r"DiscoverNetworkServices.py cannot be read: .*a whole clone\?"):
+    with pytest.raises(ConfigError, match=r"DiscoverNetworkServices.py cannot be read: .*a complete clone\?"):
         revision_of(clone)
 
 
 def test_folders_that_are_no_clone(tmp_path):
-    with pytest.raises(ConfigError, match="is no clone of cage-challenge/cage-challenge-2"):
+    with pytest.raises(ConfigError, match="is not a clone of cage-challenge/cage-challenge-2"):
         record(Recording(), tmp_path, tmp_path)
 
 
@@ -81,7 +81,7 @@ def test_interpreters_that_do_not_do(clone, tmp_path):
         record(Recording(), clone, tmp_path / "traces", python=Path("/nowhere/python"))
     with pytest.raises(RunError, match=r"CybORG's process ended: .*Error: .*give an interpreter with its dependencies"):
         record(Recording(), clone, tmp_path / "traces")  # the clone has nothing to import
-    with pytest.raises(RunError, match=r"said '-W ignore .*' where an answer was due; give an interpreter"):
+    with pytest.raises(RunError, match=r"wrote '-W ignore .*' instead of an answer; give an interpreter"):
         record(Recording(), clone, tmp_path / "traces", python=Path("/bin/echo"))
     assert not (tmp_path / "traces").exists()
 
@@ -111,7 +111,7 @@ def test_a_file_is_there_only_when_it_is_whole(clone, data, tmp_path, pretend):
     path = record(recording, clone, folder, progress=progress)
     assert seen == [1, 2, 3]
     assert list(folder.iterdir()) == [path] == [folder / SLEEPING]
-    with pytest.raises(ConfigError, match="is there already; give another seed"):
+    with pytest.raises(ConfigError, match="already exists; give another seed"):
         record(recording, clone, folder)
 
 

@@ -1,4 +1,4 @@
-"""Free-running games return on average what the original's do, in every cell of the recorded figures."""
+"""Free-running games return on average what the original's do, in every cell of the recorded episode_stats."""
 
 import json
 

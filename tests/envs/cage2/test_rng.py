@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from cavalcade import rng
+from cavalcade.core import rng
 from cavalcade.envs.cage2 import Cage2
 from cavalcade.envs.cage2 import rng as draws
 from cavalcade.envs.cage2 import scenario as sc

@@ -8,8 +8,8 @@ import sys
 import numpy as np
 import pytest
 
+from cavalcade.core.errors import TraceError
 from cavalcade.envs.cage2.trace import COMPARED, STATE_FIELDS, load_trace, replay
-from cavalcade.errors import TraceError
 
 # Both agents, Green on: every kind of draw is made somewhere in these two.
 BLINE = "leaderboard-2022_red-bline_blue-churn_green-on_T100_seed1052.npz"
@@ -118,7 +118,7 @@ def test_files_that_are_no_traces(data, tmp_path):
     content[len(content) // 2] ^= 0xFF
     flipped.write_bytes(content)
     for path in (truncated, text, empty, flipped, tmp_path):
-        with pytest.raises(TraceError, match=r"not a whole file of recorded episodes|no such file"):
+        with pytest.raises(TraceError, match=r"not a complete file of recorded episodes|no such file"):
             load_trace(path)
     with pytest.raises(TraceError, match="no such file"):
         load_trace(tmp_path / "nowhere.npz")

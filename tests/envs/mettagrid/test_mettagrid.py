@@ -7,9 +7,9 @@ import pytest
 import yaml
 
 from cavalcade.config import HostConfig
+from cavalcade.core.errors import ConfigError
 from cavalcade.envs.mettagrid.source import mettagrid_source
 from cavalcade.envs.mettagrid.tasks import TASKS, forage, load_task
-from cavalcade.errors import ConfigError
 from cavalcade.vector.hosted import Hosted
 
 from ...cli.helpers import refused, run
@@ -83,11 +83,11 @@ def test_rewards_at_the_end_and_stats_arrive():
         b = env.step(rng.integers(1, 5, 16))
         assert b.truncated.all()
         paid += b.reward.sum()
-        ore += env.figures[:, 0].sum()
-        assert (b.reward > 0).sum() == (env.figures[:, 0] > 0).sum()
+        ore += env.episode_stats[:, 0].sum()
+        assert (b.reward > 0).sum() == (env.episode_stats[:, 0] > 0).sum()
     assert paid == pytest.approx(0.1 * ore)
     assert ore > 0
-    assert not env.figures[:, 1].any()
+    assert not env.episode_stats[:, 1].any()
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -120,7 +120,7 @@ def test_tasks_of_ones_own(tmp_path, monkeypatch):
         ("forage", {"speed": 3}, "cannot be made"),
         ("mettagrid.builder.envs:make_arena", {"num_agents": 4}, "no source of reward"),
         ("no.such:thing", {}, "cannot be made"),
-        ("os:getcwd", {}, "is no MettaGridConfig but str"),
+        ("os:getcwd", {}, "is not a MettaGridConfig but str"),
     ],
 )
 def test_bad_tasks(task, options, words):

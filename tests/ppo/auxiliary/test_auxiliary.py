@@ -3,12 +3,13 @@ import pytest
 import torch
 
 from cavalcade.policy.recurrent import Output, TokenPolicy
-from cavalcade.ppo.bptt.experience import Segments
-from cavalcade.ppo.extras.contrastive import Contrastive
-from cavalcade.ppo.extras.kickstart import Kickstart
-from cavalcade.ppo.extras.priority import Prioritised
-from cavalcade.ppo.extras.statistics import Statistics
-from tests.ppo.bptt.test_learner import LAYOUT, Cue, advance, learner
+from cavalcade.ppo.auxiliary.contrastive import Contrastive
+from cavalcade.ppo.auxiliary.kickstart import Kickstart
+from cavalcade.ppo.auxiliary.priority import Prioritised
+from cavalcade.ppo.auxiliary.statistics import Statistics
+from cavalcade.ppo.engines.recurrent.experience import Segments
+from tests.ppo.engines.recurrent.test_engine import advance, learner
+from tests.ppo.engines.recurrent.toy import LAYOUT, Cue
 
 
 def test_segments_are_drawn_by_the_power_of_their_advantages():
@@ -82,7 +83,7 @@ def test_a_teacher_is_imitated_until_its_time_is_over():
     batch = 16 * 4 * 2
     one = learner(learning_rate=1e-2, entropy_coef=0.0, value_coef=0.0, schedule="constant", epochs=2)
     kickstart = Kickstart(teacher, 1.0, action=5.0, value=1.0, steps=100 * batch, batch=batch)
-    one.extras.append(kickstart)
+    one.auxiliary.append(kickstart)
     first = advance(one)
     for _ in range(30):
         last = advance(one)
@@ -112,7 +113,7 @@ def test_a_teacher_remembers_over_segments_and_forgets_at_beginnings():
         one.collect()
         e = one.experience
         kickstart.begin(e, update, 0.0)
-        ended = e.booked.ended[0].numpy()
+        ended = e.results.ended[0].numpy()
         tokens = e.tokens.view(-1, 16, 4, 4, 3).transpose(1, 2).reshape(12, 16, 4, 3)
         said = []
         with torch.no_grad():
@@ -151,7 +152,7 @@ def test_futures_of_other_episodes_do_not_count():
 
 def test_the_contrastive_loss_shapes_what_is_remembered():
     one = learner(agents=64, learning_rate=3e-3, schedule="constant", horizon=8, value_coef=0.0, rounds=1, parts=1)
-    one.extras.append(Contrastive(1.0, 0.1, 0.0, 0))
+    one.auxiliary.append(Contrastive(1.0, 0.1, 0.0, 0))
     first = np.mean([advance(one)["contrastive_loss"][0] for _ in range(5)])
     advance(one, 100)
     last = np.mean([advance(one)["contrastive_loss"][0] for _ in range(5)])
@@ -160,7 +161,7 @@ def test_the_contrastive_loss_shapes_what_is_remembered():
 
 def test_statistics_are_those_of_weights_and_gradients_and_come_when_due():
     one = learner(parts=1)
-    one.extras.append(Statistics(2))
+    one.auxiliary.append(Statistics(2))
     due, not_due = advance(one), advance(one)
     norm = one.policy.actor.weight.detach().norm()
     third = advance(one)

@@ -1,16 +1,17 @@
-"""The fused learner against plain torch: gradients, weights, learning curves; plain and distinct rows alike."""
+"""The cpu engine against plain torch: gradients, weights, learning curves; plain and distinct rows alike."""
 
 import numpy as np
 import pytest
 import torch
 
 from cavalcade.config import PPOConfig
+from cavalcade.core.errors import ConfigError
 from cavalcade.envs.cage2 import Cage2
-from cavalcade.errors import ConfigError
-from cavalcade.ppo.fused.learner import FusedLearner
-from cavalcade.ppo.make import make_learner
-from cavalcade.ppo.population import Hyper
-from cavalcade.ppo.torch_learner import TorchLearner
+from cavalcade.ppo.algorithm import learning_rates
+from cavalcade.ppo.engines.cpu.engine import CpuEngine
+from cavalcade.ppo.engines.torch import TorchEngine
+from cavalcade.ppo.factory import make_engine
+from cavalcade.ppo.state import HyperParams
 from cavalcade.ppo.update import gradient
 
 KINDS = ("torch", "plain", "distinct")
@@ -23,11 +24,11 @@ def make(kind, dtype=torch.float64, policies=2, n=10, red="meander", context=Tru
     options = {"dtype": dtype, "hyper": hyper}
     if context:
         options["context"] = np.array(seeds)[:, None] / 3 + np.arange(3)
-    config = PPOConfig(num_envs=n, **{"update_steps": 50} | settings)
+    config = PPOConfig(num_envs=n, **{"rollout_steps": 50} | settings)
     if kind == "torch":
-        learner = TorchLearner(env, config, seeds, **options)
+        learner = TorchEngine(env, config, seeds, **options)
     else:
-        learner = FusedLearner(env, config, seeds, distinct=kind == "distinct", **options)
+        learner = CpuEngine(env, config, seeds, distinct=kind == "distinct", **options)
     env.reset()
     return learner
 
@@ -43,14 +44,13 @@ def weights_after(kind, updates=3, **settings):
 
 def whole_gradient(learner):
     """The gradient over the whole rollout at the weights of this moment."""
-    if isinstance(learner, TorchLearner):
+    if isinstance(learner, TorchEngine):
         return gradient(
             learner.head, learner._forward, learner.state.weights, learner._fresh(), learner._coefficients, 1
         )[0]
-    learner._advantages()
-    learner._reduction.begin()
-    samples = learner.config.num_envs * learner.config.update_steps
-    learner._minibatch_gradient(learner._order, 0, samples, np.ones(learner.policies, np.bool_))
+    learner.prepare(0.0)
+    samples = learner.config.num_envs * learner.config.rollout_steps
+    learner.gradient((learner._order, 0, samples), np.ones(learner.policies, np.bool_))
     return torch.from_numpy(learner._gradient.copy())
 
 
@@ -93,10 +93,10 @@ def test_gradients_of_random_batches_are_equal():
 SETTINGS = [
     {},
     {"minibatches": 5, "epochs": 2},
-    {"minibatches": 2, "accumulate": 5, "normalise_observations": True},
+    {"minibatches": 2, "grad_accum": 5, "normalise_observations": True},
     {"target_kl": 0.0005},
-    {"normalise_returns": False, "normalise_advantages": False, "horizon_ends": True, "learning_rate": 1e-4},
-    {"update_steps": 25, "hidden": (32, 32, 32), "grad_clip": 0.0},
+    {"normalise_returns": False, "normalise_advantages": False, "timeout_is_terminal": True, "learning_rate": 1e-4},
+    {"rollout_steps": 25, "hidden": (32, 32, 32), "grad_clip": 0.0},
 ]
 
 
@@ -116,7 +116,7 @@ def test_value_clipping_needs_plain_rows():
     torch.testing.assert_close(weights_after("plain", **settings)[0], expected, rtol=0, atol=1e-9)
     unclipped, _ = weights_after("torch", epochs=8)
     assert (unclipped - expected).abs().max() > 1e-4  # the clipping did something
-    with pytest.raises(ConfigError, match=r"value_clip is 0.2; distinct rows cannot have it"):
+    with pytest.raises(ConfigError, match=r"value_clip is 0.2; deduplication does not support it"):
         make("distinct", **settings)
 
 
@@ -126,7 +126,7 @@ def test_a_population_learns_what_each_would_learn_alone(kind):
     config = PPOConfig(num_envs=10)
 
     def some(which):
-        hyper = Hyper.of(
+        hyper = HyperParams.of(
             config, len(which), learning_rate=[rates[i] for i in which], clip=[0.1 * (i + 1) for i in which]
         )
         settings = {"seeds": [seeds[i] for i in which], "hyper": hyper, "dtype": torch.float32, "target_kl": 0.01}
@@ -140,7 +140,7 @@ def test_a_population_learns_what_each_would_learn_alone(kind):
 
 def curve(kind, seeds, updates=60, **settings):
     """Mean return of the last episodes of each policy."""
-    learner = make(kind, torch.float32, seeds=seeds, n=20, red="bline", context=False, update_steps=100, **settings)
+    learner = make(kind, torch.float32, seeds=seeds, n=20, red="bline", context=False, rollout_steps=100, **settings)
     returns = []
     for u in range(updates):
         episodes = learner.collect()
@@ -168,7 +168,7 @@ def test_a_policy_past_its_kl_limit_sits_out_while_others_go_on():
     config = PPOConfig(num_envs=10)
     found = []
     for kind in KINDS:
-        learner = make(kind, hyper=Hyper.of(config, 2, target_kl=[1e-12, 0.0]), epochs=4)
+        learner = make(kind, hyper=HyperParams.of(config, 2, target_kl=[1e-12, 0.0]), epochs=4)
         learner.collect()
         found.append(learner.update(0.0))
         assert learner.state.adam_steps.tolist() == [1, 4]
@@ -179,12 +179,12 @@ def test_a_policy_past_its_kl_limit_sits_out_while_others_go_on():
 
 
 def test_the_learning_rate_falls_to_nothing_if_it_shall():
-    assert make("plain", schedule="linear").rates(0.75).tolist() == pytest.approx([5e-4] * 2)
-    assert make("plain", schedule="constant").rates(0.75).tolist() == pytest.approx([2e-3] * 2)
+    assert learning_rates(make("plain", schedule="linear"), 0.75).tolist() == pytest.approx([5e-4] * 2)
+    assert learning_rates(make("plain", schedule="constant"), 0.75).tolist() == pytest.approx([2e-3] * 2)
 
 
 def test_the_number_of_threads_changes_nothing():
-    from cavalcade.ppo.threads import use_threads
+    from cavalcade.core.threads import use_threads
 
     use_threads(1)
     one, _ = weights_after("distinct")
@@ -194,25 +194,25 @@ def test_the_number_of_threads_changes_nothing():
 
 def test_how_a_learner_is_chosen_and_what_is_said():
     env = Cage2(10)
-    learner, notes = make_learner(env, PPOConfig(num_envs=10), [0])
-    assert (learner.name, notes, learner.rollout.row.numel() > 0) == ("fused", [], True)
-    learner, notes = make_learner(env, PPOConfig(num_envs=10, value_clip=0.2), [0])
+    learner, notes = make_engine(env, PPOConfig(num_envs=10), [0])
+    assert (learner.name, notes, learner.rollout.row.numel() > 0) == ("cpu", [], True)
+    learner, notes = make_engine(env, PPOConfig(num_envs=10, value_clip=0.2), [0])
     assert learner.rollout.row.numel() == 0
-    assert "plain rows" in notes[0]
+    assert "no deduplication" in notes[0]
     assert "value_clip is 0.2" in notes[0]
-    learner, notes = make_learner(env, PPOConfig(num_envs=10, replay=2), [0])
+    learner, notes = make_engine(env, PPOConfig(num_envs=10, replay=2), [0])
     assert learner.name == "torch"
     assert "replay is 2" in notes[0]
     with pytest.raises(ConfigError, match="replay is 2"):
-        make_learner(env, PPOConfig(num_envs=10, replay=2, learner="fused"), [0])
+        make_engine(env, PPOConfig(num_envs=10, replay=2, engine="cpu"), [0])
     with pytest.raises(ConfigError, match="the batch has 10 environments; 3 policies × 10 need 30"):
-        make_learner(env, PPOConfig(num_envs=10), [0, 1, 2])
+        make_engine(env, PPOConfig(num_envs=10), [0, 1, 2])
 
 
 def test_hyper_parameters_by_policy():
     config = PPOConfig()
-    assert Hyper.of(config, 2, clip=[0.1, 0.3]).clip.tolist() == [0.1, 0.3]
-    with pytest.raises(ConfigError, match="'speed' is no hyper-parameter of a policy; there are learning_rate"):
-        Hyper.of(config, 2, speed=[1, 2])
+    assert HyperParams.of(config, 2, clip=[0.1, 0.3]).clip.tolist() == [0.1, 0.3]
+    with pytest.raises(ConfigError, match="'speed' is not a hyper-parameter of a policy; there are learning_rate"):
+        HyperParams.of(config, 2, speed=[1, 2])
     with pytest.raises(ConfigError, match="clip has 3 values for 2 policies"):
-        Hyper.of(config, 2, clip=[1, 2, 3])
+        HyperParams.of(config, 2, clip=[1, 2, 3])

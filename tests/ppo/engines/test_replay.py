@@ -5,8 +5,7 @@ import pytest
 import torch
 
 from cavalcade.ppo.update import BETA1
-
-from .test_learners import make
+from tests.ppo.engines.test_host import make
 
 
 def learn(updates, **settings):
@@ -57,7 +56,7 @@ def test_an_update_is_that_of_importance_weighted_samples(normalised):
     −mean ρ A ∇log π + c_v mean ∇(v − R)² − c_e mean ∇H,   ρ = min(1, π / μ),   R = v + ρ A
     """
     settings = {"normalise_returns": False, "normalise_advantages": normalised, "grad_clip": 0.0}
-    learner = make("torch", context=False, replay=1, epochs=1, update_steps=70, learning_rate=0.03, **settings)
+    learner = make("torch", context=False, replay=1, epochs=1, rollout_steps=70, learning_rate=0.03, **settings)
     for _ in range(2):
         learner.collect()
         learner.update(0.0)
@@ -95,7 +94,7 @@ def test_replay_learns_more_from_the_same_games():
     returns = {}
     for replay in (0, 1):
         learner = make(
-            "torch", torch.float32, 3, red="bline", context=False, update_steps=100, learning_rate=1e-2, replay=replay
+            "torch", torch.float32, 3, red="bline", context=False, rollout_steps=100, learning_rate=1e-2, replay=replay
         )
         totals = []
         for u in range(20):
@@ -109,11 +108,8 @@ def test_replay_learns_more_from_the_same_games():
 def test_replay_survives_a_checkpoint():
     whole, _ = learn(4, replay=2)
     first, _ = learn(2, replay=2)
-    policy, rest = first.tensors()
-    games = first.env.save_state()
     second = make("torch", context=False, replay=2)
-    second.load_tensors({k: v.clone() for k, v in policy.items()}, {k: v.clone() for k, v in rest.items()})
-    second.env.load_state(games)
+    second.restore(first.snapshot())
     for _ in range(2):
         second.collect()
         second.update(0.0)

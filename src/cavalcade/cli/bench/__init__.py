@@ -1,11 +1,14 @@
-"""`cavalcade bench`: what Cavalcade measures about itself; one module per measurement, imported when called."""
+"""`cavalcade bench`: speed and results of Cavalcade, measured on this machine.
+
+Each subcommand is a module here with its options, what it measures and what it prints; it is imported when called.
+"""
 
 import importlib
 import json
 from pathlib import Path
 from typing import Any
 
-from cavalcade.cli.parse import fail
+from cavalcade.cli import fail
 
 BENCHES = {
     "envs": "steps per second of hosted environments, by backend, beside others",
@@ -15,13 +18,13 @@ BENCHES = {
     "gp": "how well searchers find the best order",
     "orders": "what trainings of all orders say, and how far answers of a search can be trusted",
     "speedup": "each optimisation of the workflow-search documents, measured",
-    "distributed": "what Ray and torchrun cost beside one process, and what more machines would give",
+    "distributed": "what Ray and torchrun cost beside one process",
     "train": "speed and results of training, beside other trainers",
 }
 
 
 def run(args: list[str]) -> int:
-    """Runs a measurement by name."""
+    """Runs a subcommand by name."""
     what, *rest = args or ["--help"]
     if what in ("-h", "--help"):
         print("usage: cavalcade bench WHAT [options]\n\nMeasures the speed of Cavalcade on this machine.\n")
@@ -29,10 +32,10 @@ def run(args: list[str]) -> int:
         return 0
     if what not in BENCHES:
         fail(f"cavalcade bench: unknown measurement {what!r}; it must be one of {', '.join(BENCHES)}")
-    return importlib.import_module(f"cavalcade.cli.bench_{what}").run(rest)
+    return importlib.import_module(f"{__name__}.{what}").run(rest)
 
 
-def write_figures(path: Path | None, figures: dict[str, Any]) -> None:
-    """Writes raw figures, if so asked."""
+def write_statistics(path: Path | None, figures: dict[str, Any]) -> None:
+    """Writes raw figures as JSON, if a file was named."""
     if path:
         path.write_text(json.dumps(figures, indent=1))

@@ -12,14 +12,14 @@ from functools import partial
 import numpy as np
 import torch
 
-from cavalcade.bench.orders import ORDERS
-from cavalcade.config import SearchConfig
+from cavalcade.envs.cage2.orders import CAGE2
 from cavalcade.search.analysis import by_class
+from cavalcade.search.config import SearchConfig
 from cavalcade.search.decisions import to_confirm
 from cavalcade.search.searchers import GpSearcher, Observation, Proposal
 from cavalcade.search.verdict import judge
 
-_TOGETHER = 8
+_PARALLEL = 8
 
 
 def simulated(scores: Sequence[Sequence[float]], units: Sequence[int], permuted: bool, seed: int) -> str:
@@ -32,11 +32,11 @@ def simulated(scores: Sequence[Sequence[float]], units: Sequence[int], permuted:
     def train(order: int) -> float:
         return float(next(shuffled) if permuted else rng.choice(of_class[units[order]]))
 
-    searcher = GpSearcher(ORDERS, beta=c.ucb_beta, seed=seed)
+    searcher = GpSearcher(CAGE2.orders(), beta=c.ucb_beta, seed=seed)
     observed: list[Observation] = []
     pending: list[Proposal] = []
     for made in range(c.n_workflows):
-        if len(pending) == _TOGETHER:
+        if len(pending) == _PARALLEL:
             done = pending.pop(0).order
             observed.append(Observation(done, train(done), 0.0))
         proposal = searcher.propose(observed, pending, made)

@@ -1,7 +1,7 @@
-"""What it costs to spread work: each engine beside this process for the same work, and the constants of the network.
+"""`cavalcade bench distributed`: what it costs to spread work with Ray and torchrun, beside this process.
 
-Everything runs on this machine, so that a figure says what an engine costs, not what more machines would give; that is
-what `scaling` works out from the constants.
+Everything runs on this machine, so that a figure says what spreading costs, not what more machines would give:
+`benchmarks/scaling.py` works that out from the figures.
 """
 
 import itertools
@@ -12,59 +12,95 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from cavalcade.bench.load import LOAD
-from cavalcade.config import GYM_PPO, HostConfig, PPOConfig, RayConfig, SearchConfig
+from cavalcade.cli.bench import write_statistics
+from cavalcade.cli.bench.load import LOAD
+from cavalcade.cli.parse import check_folder, check_seconds, parse
+from cavalcade.config import HostConfig, PPOConfig
+from cavalcade.core.errors import RunError
+from cavalcade.core.jit import all_threads
+from cavalcade.core.ray_session import connected
+from cavalcade.core.threads import use_torch_threads
 from cavalcade.envs.cage2 import Cage2
-from cavalcade.errors import RunError
-from cavalcade.fleet import connected
-from cavalcade.ppo.fragments import FragmentLearner, Policy, Task, play
-from cavalcade.ppo.learner import network_for
-from cavalcade.ppo.make import make_learner
-from cavalcade.ppo.threads import use_torch_threads
+from cavalcade.ppo.collectors.ray import Policy, RayCollectorEngine, Task, play
+from cavalcade.ppo.engine import network_for
+from cavalcade.ppo.engines.host import HostEngine
+from cavalcade.ppo.factory import make_engine
 from cavalcade.runs.directory import RunDirectory
+from cavalcade.runs.waiting import waiting
+from cavalcade.search.config import RayConfig, SearchConfig
 from cavalcade.search.domains import subtasks_of
-from cavalcade.search.engine import Search
-from cavalcade.search.members import ORDER, SEARCH, Member
+from cavalcade.search.members import ORDER, SEARCHING, Member
 from cavalcade.search.pool import Pool
-from cavalcade.vector.hosted import Hosted
-from cavalcade.vector.ray_crew import Host
-from cavalcade.vector.source import gym_source
+from cavalcade.search.run import Search
+from cavalcade.targets.gym import GYM_PPO
+from cavalcade.tuning import machine
+from cavalcade.vector.hosted import Hosted, hosted_here
+from cavalcade.vector.ray_pool import Host
+from cavalcade.vector.source import Source, gym_source
 
-ORDERS = 16
+ORDERS = 16  # that are trained
+RANKS = PPOConfig(num_envs=200, rollout_steps=100, minibatches=4)  # what ranks are measured with
 _ROUNDS = 3
-RANKS = PPOConfig(num_envs=200, update_steps=100, minibatches=4)  # what ranks are measured with
-MESSAGES = 7  # of an update besides gradients: two each for returns, advantages and episodes, one for a checkpoint
+_PARTS = ("search", "environments", "ranks", "scaling")
 
 
-class Constants(NamedTuple):
-    """What a message and a byte cost, on loopback."""
+@dataclass(frozen=True)
+class Options:
+    """Does the same work here, on Ray and over ranks, all on this machine. Takes about ten minutes."""
 
-    task: float  # seconds of a Ray task that brings and takes the state of an order, one after the other
-    call: float  # seconds of an empty call of a Ray actor
-    store: float  # bytes/s through Ray's object store, to an actor
-    reduce: float  # seconds of the smallest all-reduce of two ranks (gloo)
-    reduce_bytes: float  # bytes/s of a large one
+    parts: tuple[Literal["search", "environments", "ranks", "scaling"], ...] = _PARTS
+    """search: trainings of orders; environments: hosted ones; ranks: torchrun; scaling: what messages cost."""
+    seconds: float = 10.0
+    """Time for each measurement, about."""
+    json: Path | None = None
+    """Write the raw figures to this file."""
 
 
-def searches(seconds: float) -> dict[str, float]:
+def run(args: list[str]) -> int:
+    """Prints each part as soon as it is measured."""
+    options = parse(Options, args, "bench distributed")
+    check_seconds(options.seconds)
+    check_folder("json", options.json)
+    figures: dict[str, Any] = {"machine": machine.describe(), "seconds": options.seconds}
+    print(machine.line())
+    measure = {"search": _search, "environments": _environments, "ranks": _ranks, "scaling": _scaling}
+    for part in options.parts:
+        figures[part] = measure[part](options)
+    write_statistics(options.json, figures)
+    return 0
+
+
+def _beside_first(found: dict[str, float], form: str) -> None:
+    """A table of figures, each also as a multiple of the first."""
+    first = next(iter(found.values()))
+    for name, figure in found.items():
+        print(f"    {name:<28}{figure:>10{form}}{figure / first:8.2f}×", flush=True)
+
+
+# Search: the same trainings of orders.
+
+
+def updates_of(seconds: float) -> int:
+    """Updates of each order in a search of about so many seconds."""
+    return max(10, int(10 * seconds))
+
+
+def _searches(seconds: float) -> dict[str, float]:
     """Seconds of the same trainings of orders in this process and as tasks of Ray, start and compilation aside."""
-    base = replace(
-        SearchConfig(), confirm=0, total_episodes=10**6, max_episodes=max(10, int(10 * seconds)), device="cpu"
-    )
+    base = SearchConfig(confirm=0, total_episodes=10**6, max_episodes=updates_of(seconds), device="cpu")
     base = replace(base, searcher="fixed", orders=_some_orders(base))
-    slices = {"in tasks": RayConfig(), "in tasks of 8 orders": RayConfig(task_orders=8)}
+    sizes = {"in tasks": RayConfig(), "in tasks of 8 orders": RayConfig(task_orders=8)}
     found = {"in this process": _timed_search(base)}
     with connected(""):
-        warm = replace(base, engine="ray", max_episodes=2)
-        _timed_search(warm)  # workers start, and load what is compiled
-        for name, ray in slices.items():
-            found[name] = _timed_search(replace(base, engine="ray", ray=ray))
+        _timed_search(replace(base, executor="ray", max_episodes=2))  # workers start, and load what is compiled
+        for name, ray in sizes.items():
+            found[name] = _timed_search(replace(base, executor="ray", ray=ray))
     return found
 
 
@@ -86,7 +122,18 @@ def _timed_search(config: SearchConfig) -> float:
     return taken
 
 
-def environments(seconds: float) -> dict[str, dict[str, float]]:
+def _search(options: Options) -> dict[str, float]:
+    with waiting("training orders here and on Ray"):
+        found = _searches(options.seconds)
+    print("\nsearch: the same 16 orders trained and scored, seconds")
+    _beside_first(found, ".2f")
+    return found
+
+
+# Environments: training on hosted ones.
+
+
+def _environment_rates(seconds: float) -> dict[str, dict[str, float]]:
     """Steps/s of training on hosted environments, cheap and slow, by backend."""
     cases: dict[str, tuple[str, dict[str, Any], int]] = {
         "CartPole": ("CartPole-v1", {}, 64),
@@ -97,109 +144,73 @@ def environments(seconds: float) -> dict[str, dict[str, float]]:
     with connected(""):
         for case, (name, options, n) in cases.items():
             source, ppo = gym_source(name, options), replace(GYM_PPO, num_envs=n)
-            found[case] = {what: _rate(make, seconds) for what, make in _ways(source, ppo)}
+            found[case] = {what: _rate(make(), seconds) for what, make in _ways(source, ppo)}
     return found
 
 
-def _ways(source: Any, ppo: PPOConfig) -> Iterator[tuple[str, Callable[[], Any]]]:
-    def here(backend: str, workers: int) -> Callable[[], Any]:
-        def make() -> Any:
-            env = Hosted(source, ppo.num_envs, HostConfig(backend=backend, workers=workers))  # pyright: ignore
-            env.reset()
-            return make_learner(env, replace(ppo, learner="torch"), [0])[0]
+def _ways(source: Source, ppo: PPOConfig) -> Iterator[tuple[str, Callable[[], HostEngine]]]:
+    def env(backend: Literal["async", "ray"]) -> Hosted:
+        made = Hosted(source, ppo.num_envs, HostConfig(backend=backend, workers=2))
+        made.reset()
+        return made
 
-        return make
+    def here(backend: Literal["async", "ray"]) -> HostEngine:
+        return make_engine(env(backend), replace(ppo, engine="torch"), [0])[0]
 
-    def fragments(staleness: int) -> Callable[[], Any]:
-        def make() -> Any:
-            env = Hosted(source, ppo.num_envs, HostConfig(backend="ray", workers=2))
-            env.reset()
-            return FragmentLearner(env, ppo, [0], staleness=staleness, vtrace=True)
+    def rollouts(staleness: int) -> HostEngine:
+        return RayCollectorEngine(env("ray"), ppo, [0], staleness=staleness, vtrace=True)
 
-        return make
-
-    yield "async, 2 workers", here("async", 2)
-    yield "ray, step by step", here("ray", 2)
-    yield "ray, rollouts, staleness 0", fragments(0)
-    yield "ray, rollouts, staleness 2", fragments(2)
+    yield "async, 2 workers", lambda: here("async")
+    yield "ray, step by step", lambda: here("ray")
+    yield "ray, rollouts, staleness 0", lambda: rollouts(0)
+    yield "ray, rollouts, staleness 2", lambda: rollouts(2)
 
 
-class Costs(NamedTuple):
-    """What actors and learner of a training on Ray do and send."""
-
-    play: float  # steps/s that an actor plays on a core
-    learn: float  # steps/s that the learner learns from on a core
-    step: float  # bytes of a step in a fragment
-    weights: int  # bytes of a policy
-
-
-def fragment_costs(source: Any, ppo: PPOConfig) -> Costs:
-    """What a fragment costs to play, to send and to learn from, one core each."""
-    use_torch_threads(1)
-    host = Host(source, ppo.num_envs)
-    host.env.reset()
-    learner = make_learner(host.env, replace(ppo, learner="torch"), [0])[0]
-    s = learner.state
-    scaling = tuple(x.numpy() for x in (s.observation_count, s.observation_mean, s.observation_square))
-    policy, task = Policy(0, s.weights.numpy(), scaling), Task(ppo, 0, 0, 0)
-    fragment = play(host, policy, task)
-    steps = ppo.num_envs * ppo.update_steps
-    played = _best(lambda: play(host, policy, task), 3)
-    learner.collect()
-    learnt = _best(lambda: learner.update(0.0), 3)
-    host.env.close()
-    arrays = [*fragment.played.values(), fragment.out_of_time, fragment.final, fragment.last, *fragment.ended]
-    return Costs(steps / played, steps / learnt, sum(x.nbytes for x in arrays) / steps, s.weights.numpy().nbytes)
-
-
-def slice_bytes(config: SearchConfig) -> int:
-    """Bytes that say where the training of an order stands."""
-    pool = Pool(config, subtasks_of(config).orders(), 1, 1)
-    pool.start(0, Member(0, SEARCH, ORDER, 0, 0, 1), None)
-    policy, rest, games, _ = pool.save()
-    tensors = [x.numpy() for part in (policy, rest) for x in part.values()]
-    return sum(array.nbytes for array in (*tensors, *games.values()))
-
-
-def gradient_bytes(config: PPOConfig) -> int:
-    """Bytes of a gradient on CAGE-2."""
-    _, spec = network_for(Cage2(1), config)
-    return 4 * spec.size
-
-
-def _rate(make: Callable[[], Any], seconds: float) -> float:
-    learner = make()
+def _rate(engine: HostEngine, seconds: float) -> float:
     try:
         for _ in range(2):
-            learner.collect()
-            learner.update(0.0)
-        begun, start = learner.state.clock, time.perf_counter()
+            engine.collect()
+            engine.update(0.0)
+        begun, start = engine.counters.clock, time.perf_counter()
         while time.perf_counter() - start < seconds:
-            learner.collect()
-            learner.update(0.0)
-        return (learner.state.clock - begun) * learner.config.num_envs / (time.perf_counter() - start)
+            engine.collect()
+            engine.update(0.0)
+        return (engine.counters.clock - begun) * engine.num_envs / (time.perf_counter() - start)
     finally:
-        learner.env.close()
+        engine.env.close()
 
 
-def ranks(seconds: float) -> dict[str, dict[str, float]]:
-    """Steps/s of trainings on CAGE-2 in one process and over two ranks, by networks."""
-    found: dict[str, dict[str, float]] = {}
-    for hidden, learner in itertools.product(("64,64", "256,256"), ("fused", "torch")):
-        row = found.setdefault(f"{hidden.replace(',', '-')}, {learner}", {})
-        for name, count, threads in (("1 thread", 1, 1), ("2 threads", 1, 2), ("2 ranks of 1 thread", 2, 1)):
-            row[name] = _rank_rate(hidden, learner, count, threads, seconds)
+def _environments(options: Options) -> dict[str, dict[str, float]]:
+    with waiting("training on hosted environments"):
+        found = _environment_rates(options.seconds)
+    print("\nenvironments: training included, two workers or actors, steps/s")
+    for case, rates in found.items():
+        print(f"  {case}")
+        _beside_first(rates, ",.0f")
     return found
 
 
-def _rank_rate(hidden: str, learner: str, count: int, threads: int, seconds: float) -> float:
+# Ranks: one training over processes.
+
+
+def _rank_rates(seconds: float) -> dict[str, dict[str, float]]:
+    """Steps/s of trainings on CAGE-2 in one process and over two ranks, by networks."""
+    found: dict[str, dict[str, float]] = {}
+    for hidden, engine in itertools.product(("64,64", "256,256"), ("cpu", "torch")):
+        row = found.setdefault(f"{hidden.replace(',', '-')}, {engine}", {})
+        for name, count, threads in (("1 thread", 1, 1), ("2 threads", 1, 2), ("2 ranks of 1 thread", 2, 1)):
+            row[name] = _rank_rate(hidden, engine, count, threads, seconds)
+    return found
+
+
+def _rank_rate(hidden: str, engine: str, count: int, threads: int, seconds: float) -> float:
     """Steps/s by the log of a run, its first updates left out."""
-    rows = "auto" if learner == "fused" else "plain"
+    dedup = "auto" if engine == "cpu" else "off"
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder, "run")
         command = [sys.executable, "-m", "cavalcade", "train", "cage2"]
         command += ["--num-envs", str(RANKS.num_envs), "--minibatches", str(RANKS.minibatches)]
-        command += ["--hidden", hidden, "--learner", learner, "--rows", rows, "--device", "cpu"]
+        command += ["--hidden", hidden, "--engine", engine, "--dedup", dedup, "--device", "cpu"]
         command += ["--threads", str(threads), "--episodes", "1000000", "--run", str(run), "--quiet"]
         with _launched(command, count) as process:
             begun, metrics = time.monotonic(), run / "metrics.jsonl"
@@ -228,7 +239,29 @@ def _launched(command: list[str], count: int) -> Iterator[subprocess.Popen]:
             process.wait(60)
 
 
-def constants(state: int) -> Constants:
+def _ranks(options: Options) -> dict[str, dict[str, float]]:
+    with waiting("training over ranks"):
+        found = _rank_rates(options.seconds)
+    print("\nranks: CAGE-2, 200 environments × 100 steps, 4 epochs × 4 minibatches, steps/s")
+    for case, rates in found.items():
+        print(f"  {case:<18}" + "   ".join(f"{name} {rate:,.0f}" for name, rate in rates.items()), flush=True)
+    return found
+
+
+# Scaling: what messages cost.
+
+
+class Constants(NamedTuple):
+    """What a message and a byte cost, on loopback."""
+
+    task: float  # seconds of a Ray task that brings and takes the state of an order, one after the other
+    call: float  # seconds of an empty call of a Ray actor
+    store: float  # bytes/s through Ray's object store, to an actor
+    reduce: float  # seconds of the smallest all-reduce of two ranks (gloo)
+    reduce_bytes: float  # bytes/s of a large one
+
+
+def _constants(state: int) -> Constants:
     """What messages cost here; state: bytes that a task brings and takes."""
     with connected("") as ray:
         task = ray.remote(num_cpus=1)(_same)
@@ -263,7 +296,7 @@ def _best(work: Callable[[], Any], times: int) -> float:
 
 _SUMS = """
 import time, numpy as np
-from cavalcade.ppo.ranks import ranks_from
+from cavalcade.ppo.distributed import ranks_from
 ranks, found, size = ranks_from(), [], 4_000_000
 for array, times in ((np.zeros(16, np.float32), 200), (np.zeros(size // 4, np.float32), 20)):
     ranks.sum_(array)
@@ -289,3 +322,63 @@ def _reduction() -> tuple[float, float, int]:
         out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     small, large, size = out.split()
     return float(small), float(large), int(size)
+
+
+class Costs(NamedTuple):
+    """What actors and learner of a training on Ray do and send."""
+
+    play: float  # steps/s that an actor plays on a core
+    learn: float  # steps/s that the learner learns from on a core
+    step: float  # bytes of a step in a rollout
+    weights: int  # bytes of a policy
+
+
+def _rollout_costs(source: Source, ppo: PPOConfig) -> Costs:
+    """What a rollout costs to play, to send and to learn from, one core each."""
+    use_torch_threads(1)
+    host = Host(source, ppo.num_envs, hosted_here)
+    host.env.reset()
+    engine = make_engine(host.env, replace(ppo, engine="torch"), [0])[0]
+    s = engine.state
+    scaling = tuple(x.numpy() for x in (s.observation_count, s.observation_mean, s.observation_square))
+    policy, task = Policy(0, s.weights.numpy(), scaling), Task(ppo, 0, 0, 0)
+    fragment = play(host, policy, task)
+    steps = ppo.num_envs * ppo.rollout_steps
+    played = _best(lambda: play(host, policy, task), 3)
+    engine.collect()
+    learnt = _best(lambda: engine.update(0.0), 3)
+    host.env.close()
+    arrays = [*fragment.played.values(), fragment.out_of_time, fragment.final, fragment.last, *fragment.ended]
+    return Costs(steps / played, steps / learnt, sum(x.nbytes for x in arrays) / steps, s.weights.numpy().nbytes)
+
+
+def _state_bytes(config: SearchConfig) -> int:
+    """Bytes that say where the training of an order stands."""
+    pool = Pool(config, subtasks_of(config).orders(), 1, 1)
+    pool.start(0, Member(0, SEARCHING, ORDER, 0, 0, 1), None)
+    whole = pool.save().snapshot
+    arrays = [*whole.policy.values(), *whole.learner.values(), *whole.games.values()]
+    return sum(array.nbytes for array in arrays)
+
+
+def _gradient_bytes(config: PPOConfig) -> int:
+    """Bytes of a gradient on CAGE-2."""
+    _, spec = network_for(Cage2(1), config)
+    return 4 * spec.size
+
+
+def _scaling(options: Options) -> dict[str, Any]:
+    with waiting("measuring messages"):
+        state, gradient = _state_bytes(SearchConfig()), _gradient_bytes(RANKS)
+        c = _constants(state)
+        costs = _rollout_costs(gym_source("CartPole-v1"), GYM_PPO)
+    print(
+        f"\nmessages on loopback: Ray task with its state {c.task * 1e3:.2f} ms, actor call {c.call * 1e3:.2f} ms, "
+        f"object store {c.store / 1e9:.2f} GB/s; all-reduce of two ranks {c.reduce * 1e3:.2f} ms, "
+        f"{c.reduce_bytes / 1e9:.2f} GB/s\n"
+        f"CartPole: an actor plays {costs.play:,.0f} steps/s and sends {costs.step:.0f} bytes each, a learner learns "
+        f"from {costs.learn:,.0f}/s on a core, a policy is {costs.weights:,} bytes\n"
+        f"CAGE-2: where the training of an order stands is {state:,} bytes, a gradient {gradient:,}"
+    )
+    found = {"constants": c._asdict(), "costs": costs._asdict(), "state": state, "gradient": gradient}
+    return found | {"threads": all_threads()}

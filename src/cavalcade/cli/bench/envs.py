@@ -1,29 +1,91 @@
-"""How fast environments are hosted: our backends beside those of others, over workers, environments and kinds of load.
+"""`cavalcade bench envs`: how fast environments are hosted, by backend, beside others.
 
-Ours and Gymnasium's loop run in turns, best of several; peers with a process per environment, or that never sleep, run
-by themselves. Nothing else should run meanwhile.
+Ours and Gymnasium's loop run in turns, best of several rounds. Others that start a process per environment run by
+themselves. Nothing else should run meanwhile. PufferLib's workers are measured by `benchmarks/peers/puffer.py`.
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import gymnasium
 import numpy as np
 
-from cavalcade.bench import load
+from cavalcade.cli.bench import kills, write_statistics
+from cavalcade.cli.bench.load import LOAD
+from cavalcade.cli.parse import check_folder, check_seconds, parse
 from cavalcade.config import HostConfig, PPOConfig
-from cavalcade.envs.cage2.cyborg import cyborg_source
-from cavalcade.ppo.make import make_learner
-from cavalcade.vector.crew import WorkerCrew
+from cavalcade.core.errors import ConfigError, at_least
+from cavalcade.envs.cage2.cyborg import check_clone, cyborg_source
+from cavalcade.ppo.factory import make_engine
+from cavalcade.runs.waiting import waiting
+from cavalcade.tuning import machine
 from cavalcade.vector.hosted import Hosted
+from cavalcade.vector.pool import ProcessPool
 from cavalcade.vector.source import Source, gym_source
 
 CHEAP = "CartPole-v1"
+_SYNC = "Gymnasium SyncVectorEnv"
+_OURS = ("serial", "pipe", "shared", "async")
 _ROUNDS = 12
+_STEPS = 60  # of uneven length
+
+Part = Literal["cheap", "scaling", "uneven", "waiting", "cyborg", "kills"]
 Step = Callable[[], int]  # does something and returns how many environments stepped
+
+
+@dataclass(frozen=True)
+class Options:
+    """Measures how environments are hosted: all backends, and those of others, in one run."""
+
+    parts: tuple[Part, ...] = ("cheap", "scaling", "uneven", "waiting")
+    """What to measure; cyborg needs a clone, kills takes minutes."""
+    seconds: float = 5.0
+    """Time for each row."""
+    envs: tuple[int, ...] = (64, 512)
+    """Numbers of cheap environments."""
+    workers: int = 2
+    """Worker processes."""
+    kills: int = 500
+    """With part kills: workers to kill during one training."""
+    cyborg: Path | None = None
+    """With part cyborg: a clone of cage-challenge/cage-challenge-2."""
+    cyborg_python: Path | None = None
+    """With part cyborg: an interpreter with CybORG's old dependencies."""
+    json: Path | None = None
+    """Write the raw figures to this file."""
+
+
+def run(args: list[str]) -> int:
+    """Prints table by table."""
+    options = parse(Options, args, "bench envs")
+    check_seconds(options.seconds)
+    check_folder("json", options.json)
+    at_least("workers", options.workers, 1)
+    at_least("kills", options.kills, 1)
+    for count in options.envs:
+        at_least("envs", count, 4 * options.workers)
+    if "cyborg" in options.parts:
+        if options.cyborg is None:
+            raise ConfigError("parts has cyborg without --cyborg; name your clone of cage-challenge/cage-challenge-2")
+        check_clone(options.cyborg)
+    figures: dict[str, Any] = {"machine": machine.describe()}
+    print(machine.line(), flush=True)
+    tables: dict[str, Callable[[Options], Any]] = {
+        "cheap": _cheap, "scaling": _scaling, "uneven": _uneven,
+        "waiting": _waiting, "cyborg": _cyborg, "kills": _kills,
+    }  # fmt: skip
+    for part in options.parts:
+        with waiting(f"measuring: {part}"):
+            figures[part] = tables[part](options)
+    write_statistics(options.json, figures)
+    return 0
+
+
+# Contenders: what steps environments.
 
 
 class Contender(NamedTuple):
@@ -39,7 +101,7 @@ def hosted(source: Source, num_envs: int, name: str, **config: Any) -> Contender
     env = Hosted(source, num_envs, HostConfig(**config))
     env.reset()
     rng = np.random.default_rng(0)
-    shape, groups = (64, *env.slab.action.shape), env.groups
+    shape, groups = (64, *env.shared.action.shape), env.groups
     drawn = rng.integers(0, env.spec.action_space.n, shape)  # pyright: ignore[reportAttributeAccessIssue]
     if len(groups) == 1:
         return Contender(name, _stepping(lambda i: env.step(drawn[i % 64]), num_envs), env.close)
@@ -48,7 +110,7 @@ def hosted(source: Source, num_envs: int, name: str, **config: Any) -> Contender
     counts = [0]
 
     def step() -> int:
-        g = env.take()
+        g = env.wait_any()
         counts[0] += 1
         env.send_group(g, drawn[counts[0] % 64][groups[g]])
         return groups[g].stop - groups[g].start
@@ -67,12 +129,18 @@ def _stepping(step: Callable[[int], object], num_envs: int) -> Step:
     return once
 
 
-def gymnasium_sync(num_envs: int) -> Contender:
+def peer(name: str, env: Any, num_envs: int) -> Contender:
+    """A batch of the cheap environment in another host, by random actions."""
+    drawn = np.random.default_rng(0).integers(0, 2, (64, num_envs))
+    return Contender(name, _stepping(lambda i: env.step(drawn[i % 64]), num_envs), env.close)
+
+
+def _gymnasium_sync(num_envs: int) -> Contender:
     """Gymnasium's own loop."""
-    return _gymnasium("Gymnasium SyncVectorEnv", gymnasium.vector.SyncVectorEnv, num_envs)
+    return _gymnasium(_SYNC, gymnasium.vector.SyncVectorEnv, num_envs)
 
 
-def gymnasium_async(num_envs: int) -> Contender:
+def _gymnasium_async(num_envs: int) -> Contender:
     """Gymnasium's processes, one per environment, with shared memory."""
     return _gymnasium("Gymnasium AsyncVectorEnv", gymnasium.vector.AsyncVectorEnv, num_envs)
 
@@ -80,16 +148,10 @@ def gymnasium_async(num_envs: int) -> Contender:
 def _gymnasium(name: str, kind: Any, num_envs: int) -> Contender:
     env = kind([lambda: gymnasium.make(CHEAP) for _ in range(num_envs)])
     env.reset(seed=0)
-    return _peer(name, env, num_envs)
+    return peer(name, env, num_envs)
 
 
-def _peer(name: str, env: Any, num_envs: int) -> Contender:
-    """A batch of the cheap environment, by random actions."""
-    drawn = np.random.default_rng(0).integers(0, 2, (64, num_envs))
-    return Contender(name, _stepping(lambda i: env.step(drawn[i % 64]), num_envs), env.close)
-
-
-def sb3_subproc(num_envs: int) -> Contender | None:
+def _sb3_subproc(num_envs: int) -> Contender | None:
     """Stable-Baselines3's processes, if it is installed."""
     try:
         from stable_baselines3.common.vec_env import SubprocVecEnv
@@ -97,28 +159,10 @@ def sb3_subproc(num_envs: int) -> Contender | None:
         return None
     env = SubprocVecEnv([lambda: gymnasium.make(CHEAP) for _ in range(num_envs)], start_method="fork")
     env.reset()
-    return _peer("SB3 SubprocVecEnv", env, num_envs)
+    return peer("SB3 SubprocVecEnv", env, num_envs)
 
 
-def pufferlib(num_envs: int, workers: int) -> Contender | None:
-    """PufferLib's processes, if it is installed."""
-    try:
-        import pufferlib.emulation  # pyright: ignore[reportMissingImports]
-        import pufferlib.vector  # pyright: ignore[reportMissingImports]
-    except ImportError:
-        return None
-
-    def make(buf: Any = None, seed: int = 0) -> Any:
-        return pufferlib.emulation.GymnasiumPufferEnv(gymnasium.make(CHEAP), buf=buf)
-
-    env = pufferlib.vector.make(
-        make, backend=pufferlib.vector.Multiprocessing, num_envs=num_envs, num_workers=workers, batch_size=num_envs
-    )
-    env.reset(seed=0)
-    return _peer("PufferLib Multiprocessing", env, num_envs)
-
-
-def rates(contenders: list[Contender], seconds: float) -> dict[str, float]:
+def rates(contenders: Sequence[Contender], seconds: float) -> dict[str, float]:
     """Environment steps per second of each, in turns, best of several rounds."""
     best = {c.name: 0.0 for c in contenders}
     for _ in range(_ROUNDS):
@@ -130,24 +174,26 @@ def rates(contenders: list[Contender], seconds: float) -> dict[str, float]:
     return best
 
 
-def cheap(num_envs: int, workers: int, seconds: float, peers: bool = True) -> dict[str, float]:
-    """Backends and peers on an environment whose step takes microseconds."""
+# Cheap steps: CartPole in every backend, and in other hosts that are installed.
+
+
+def cheap(num_envs: int, workers: int, seconds: float, others: bool = True) -> dict[str, float]:
+    """Steps per second of backends and other hosts on an environment whose step takes microseconds."""
     source = gym_source(CHEAP)
     with ExitStack() as stack:
-        made: list[Contender | None] = [
+        quiet = [
             hosted(source, num_envs, "serial", backend="serial"),
             hosted(source, num_envs, "pipe", backend="pipe", workers=workers),
             hosted(source, num_envs, "shared", backend="shared", workers=workers),
             hosted(source, num_envs, "async", backend="async", workers=workers, async_factor=2),
         ]
-        if peers:
-            made.append(gymnasium_sync(num_envs))
-        quiet = [c for c in made if c]
+        if others:
+            quiet.append(_gymnasium_sync(num_envs))
         for c in quiet:
             stack.callback(c.close)
         found = rates(quiet, seconds)
-        if peers:  # hundreds of processes, or some that never sleep, disturb the rest: these run by themselves
-            for make in (gymnasium_async, sb3_subproc, lambda n: pufferlib(n, workers)):
+        if others:  # hundreds of processes disturb the rest: these run by themselves
+            for make in (_gymnasium_async, _sb3_subproc):
                 c = make(num_envs)
                 if c:
                     found |= rates([c], seconds)
@@ -155,59 +201,117 @@ def cheap(num_envs: int, workers: int, seconds: float, peers: bool = True) -> di
     return found
 
 
+def print_cheap(found: dict[int, dict[str, float]], workers: int) -> None:
+    """The table of `cheap` by number of environments."""
+    print(f"\n{CHEAP}, steps/s, {workers} workers" + "".join(f"{n:>22}" for n in found))
+    for name in next(iter(found.values())):
+        row = "".join(f"{r[name]:>13,.0f} {r[name] / r[_SYNC]:>6.2f}× " for r in found.values())
+        print(f"  {name:<30}{row}")
+    for n, r in found.items():
+        processes = {name: rate for name, rate in r.items() if name not in (*_OURS, _SYNC)}
+        best = max(processes.values())
+        for name in ("shared", "async"):
+            print(f"  {name} at {n}: {r[name] / best:.1f}× the best of {', '.join(processes)}")
+
+
+def _cheap(options: Options) -> Any:
+    found = {n: cheap(n, options.workers, options.seconds) for n in options.envs}
+    print_cheap(found, options.workers)
+    return found
+
+
+def _scaling(options: Options) -> Any:
+    """Shared and async over workers and environments."""
+    workers, counts = (1, 2, 4), (16, 64, 256, 1024)
+    print(f"\n{CHEAP}, steps/s of shared / async" + "".join(f"{n:>9} envs   " for n in counts))
+    found = {}
+    for w in workers:
+        rows = [cheap(n, w, options.seconds / 2, others=False) for n in counts]
+        found[w] = dict(zip(counts, rows, strict=True))
+        print(f"  {w} workers" + " " * 22 + "".join(f"{r['shared']:>8,.0f}/{r['async']:<8,.0f}" for r in rows))
+    return found
+
+
+# Uneven steps: 1 to 5 ms, waited for and worked for.
+
+
 class Uneven(NamedTuple):
     """Collecting experience from steps of uneven length."""
 
     name: str
-    rate: float  # environment steps per second, learner's forward passes included
-    idle: float  # share of time that the learner waited
+    rate: float  # environment steps per second, the policy's forward passes included
+    idle: float  # share of time that the engine waited
     longest_wait: float  # seconds
     longest_step: float  # seconds that a step of a group can take at most
 
 
-def uneven(work: bool, num_envs: int, workers: int, steps: int) -> Iterator[Uneven]:
-    """Shared against async on steps of 1 to 5 ms: what the real learner collects per second."""
-    source = gym_source(load.LOAD, {"work": work})
-    config = PPOConfig(num_envs=num_envs, update_steps=steps, hidden=(256, 256))
+def _uneven_rates(work: bool, num_envs: int, workers: int, steps: int) -> Iterator[Uneven]:
+    """Shared against async on steps of 1 to 5 ms: what a real engine collects per second."""
+    source = gym_source(LOAD, {"work": work})
+    config = PPOConfig(num_envs=num_envs, rollout_steps=steps, hidden=(256, 256))
     most = 2 * workers
     for name, host in (
         ("shared", HostConfig(backend="shared", workers=workers)),
         ("async, 2 groups", HostConfig(backend="async", workers=workers, async_factor=2)),
         (f"async, {most} groups", HostConfig(backend="async", workers=workers, async_factor=most)),
     ):
-        env = Watched(source, num_envs, host)
-        learner, _ = make_learner(env, config, [0])
+        env = _Watched(source, num_envs, host)
+        engine, _ = make_engine(env, config, [0])
         env.reset()
-        learner.collect()
+        engine.collect()
         env.waits.clear()
         start = time.perf_counter()
-        learner.collect()
+        engine.collect()
         seconds = time.perf_counter() - start
-        crew = env.crew
-        assert isinstance(crew, WorkerCrew)
-        chunk = max(stop - start for chunks in crew.chunks for start, stop in chunks)
+        pool = env.pool
+        assert isinstance(pool, ProcessPool)
+        chunk = max(stop - start for chunks in pool.chunks for start, stop in chunks)
         env.close()
         yield Uneven(name, num_envs * steps / seconds, sum(env.waits) / seconds, max(env.waits), 0.005 * chunk)
 
 
-class Watched(Hosted):
+class _Watched(Hosted):
     """Notes how long it was waited for."""
 
     def __init__(self, source: Source, num_envs: int, config: HostConfig):
         super().__init__(source, num_envs, config)
         self.waits: list[float] = []
 
-    def take(self) -> int:
-        """Waits, and notes how long."""
+    def wait_any(self) -> int:
         start = time.perf_counter()
-        group = super().take()
+        group = super().wait_any()
         self.waits.append(time.perf_counter() - start)
         return group
 
 
-def waiting_share(seconds: float, workers: int) -> dict[str, float]:
+def _uneven(options: Options) -> Any:
+    found = {}
+    for title, work, workers in (
+        ("waiting for another program, 8 workers", False, 8),
+        (f"computing, {options.workers} workers", True, options.workers),
+    ):
+        print(f"\nsteps of 1 to 5 ms, {title}, 16 environments, with the learner's forward passes")
+        print(
+            f"  {'':<18}{'steps/s':>9}{'':>8}{'learner waits':>15}{'longest wait':>14}{'longest step of a group':>25}"
+        )
+        first = None
+        for u in _uneven_rates(work, 16, workers, _STEPS):
+            first = first or u.rate
+            print(
+                f"  {u.name:<18}{u.rate:>9,.0f}{u.rate / first:>7.2f}×{u.idle:>15.0%}{1000 * u.longest_wait:>11.1f} ms"
+                f"{1000 * u.longest_step:>22.1f} ms",
+                flush=True,
+            )
+            found[f"{title}: {u.name}"] = u._asdict()
+    return found
+
+
+# Waiting: what the parent costs meanwhile.
+
+
+def _waiting_share(seconds: float, workers: int) -> dict[str, float]:
     """The share of a core that this process uses while workers take 20 ms for a step."""
-    source = gym_source(load.LOAD, {"low": 20, "high": 20})
+    source = gym_source(LOAD, {"low": 20, "high": 20})
     found = {}
     for name, host in (
         ("shared", {"backend": "shared"}),
@@ -224,17 +328,27 @@ def waiting_share(seconds: float, workers: int) -> dict[str, float]:
     return found
 
 
+def _waiting(options: Options) -> Any:
+    found = _waiting_share(min(options.seconds, 3.0), options.workers)
+    shares = ", ".join(f"{name} {share:.1%}" for name, share in found.items())
+    print(f"\nCPU share of the parent while workers take 20 ms for a step: {shares}", flush=True)
+    return found
+
+
+# CybORG, with its true state in every step.
+
+
 class Cyborg(NamedTuple):
     """Games of CybORG in a backend."""
 
     name: str
     rate: float
-    waits_per_episode: float  # times that the learner waited, in 100 steps of all games …
+    waits_per_episode: float  # times that the engine waited, in 100 steps of all games …
     games: int  # … for so many games each time
 
 
-def cyborg(checkout: Path, python: Path | None, num_envs: int, workers: int, steps: int) -> Iterator[Cyborg]:
-    """CybORG with its true state in every step: one process, pipes, shared memory, groups."""
+def _cyborg_rates(checkout: Path, python: Path | None, num_envs: int, workers: int, steps: int) -> Iterator[Cyborg]:
+    """One process, pipes, shared memory, groups."""
     source = cyborg_source(checkout, python, red="bline", green=False, horizon=100, true_state_every=1)
     for name, host in (
         ("one process", {"backend": "shared", "workers": 1}),
@@ -246,17 +360,41 @@ def cyborg(checkout: Path, python: Path | None, num_envs: int, workers: int, ste
         env.reset()
         rng, groups = np.random.default_rng(0), env.groups
         actions = rng.integers(0, 145, (steps + 1, num_envs))
-        crew = env.crew
-        assert isinstance(crew, WorkerCrew)
-        crew.waits = 0
+        pool = env.pool
+        assert isinstance(pool, ProcessPool)
+        pool.waits = 0
         start, done = time.perf_counter(), [0] * len(groups)
         for g, rows in enumerate(groups):
             env.send_group(g, actions[0][rows])
         for _ in range(steps * len(groups)):
-            g = env.take()
+            g = env.wait_any()
             done[g] += 1
             if done[g] < steps:
                 env.send_group(g, actions[done[g]][groups[g]])
         seconds = time.perf_counter() - start
         env.close()
-        yield Cyborg(name, num_envs * steps / seconds, 100 * crew.waits / steps, num_envs // len(groups))
+        yield Cyborg(name, num_envs * steps / seconds, 100 * pool.waits / steps, num_envs // len(groups))
+
+
+def _cyborg(options: Options) -> Any:
+    assert options.cyborg is not None
+    print(f"\nCybORG with true state, 20 games{'':<14}{'steps/s':>10}{'':>9}waits in an episode of 100 steps")
+    found, first = {}, None
+    for c in _cyborg_rates(options.cyborg, options.cyborg_python, 20, options.workers, 100):
+        first = first or c.rate
+        waits = f"{c.waits_per_episode:>12,.0f} for {c.games} games each"
+        print(f"  {c.name:<44}{c.rate:>10,.0f}{c.rate / first:>8.2f}×{waits}", flush=True)
+        found[c.name] = c._asdict()
+    return found
+
+
+def _kills(options: Options) -> Any:
+    """Workers killed all through a training."""
+    found = kills.hail(options.kills, workers=options.workers)
+    print(
+        f"\n{found.kills} workers killed during a training of {found.updates} updates in {found.seconds:.0f} s: "
+        f"{found.transitions:,} transitions, {found.wrong} of them lost, repeated or out of order; {found.broken} "
+        f"episodes broken off; {found.restarts} restarts; {found.handles} files left open",
+        flush=True,
+    )
+    return found._asdict()

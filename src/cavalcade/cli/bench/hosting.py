@@ -1,7 +1,7 @@
 """Single environments hosted as the CAGE-2 workflow-search scripts hosted them: pipes, shared memory, a loop.
 
-Each host runs one CAGE-2 game per environment through Gymnasium and answers as a batch. Workers are processes of this
-one; what passes through a pipe between them is pickled by Python, as it was there.
+Each host runs one CAGE-2 game per environment through Gymnasium and answers as a batch. What passes through a pipe is
+pickled by Python, as it was there. Workers are spawned and import this module, so that it imports little.
 """
 
 import multiprocessing as mp

@@ -1,4 +1,4 @@
-"""Workers killed at random all through a training: does it finish, and is every transition used exactly once?"""
+"""Workers killed at random all through a training: it must finish, and use every transition exactly once."""
 
 import os
 import random
@@ -9,17 +9,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cavalcade.bench import load
+from cavalcade.cli.bench.load import LEDGER
 from cavalcade.config import HostConfig, PPOConfig
-from cavalcade.ppo.learner import Learner
-from cavalcade.ppo.make import make_learner
-from cavalcade.vector.crew import WorkerCrew
+from cavalcade.ppo.engines.host import HostEngine
+from cavalcade.ppo.factory import make_engine
 from cavalcade.vector.hosted import Hosted
+from cavalcade.vector.pool import ProcessPool
 from cavalcade.vector.source import gym_source
 
 
 class Outcome(NamedTuple):
-    """What became of the training."""
+    """Result of the training."""
 
     kills: int
     restarts: int
@@ -35,30 +35,30 @@ def hail(kills: int, *, backend: str = "async", num_envs: int = 16, workers: int
     """Trains until so many workers were killed, and a while longer."""
     before, start = _open_files(), time.perf_counter()
     host = HostConfig(backend=backend, workers=workers, max_restarts=10 * kills + 10)  # pyright: ignore[reportArgumentType]
-    env = Hosted(gym_source(load.LEDGER), num_envs, host)
-    config = PPOConfig(num_envs=num_envs, update_steps=32, hidden=(16,), minibatches=2)
-    learner, _ = make_learner(env, config, [seed])
+    env = Hosted(gym_source(LEDGER), num_envs, host)
+    config = PPOConfig(num_envs=num_envs, rollout_steps=32, hidden=(16,), minibatches=2)
+    engine, _ = make_engine(env, config, [seed])
     env.reset()
-    killer = Killer(env, kills, seed)
+    killer = _Killer(env, kills, seed)
     killer.start()
     updates = broken = wrong = 0
     last = None
     while killer.is_alive() or updates < 10:
-        ended = learner.collect()
-        broken += int(ended.label.sum())
-        wrong += _wrong(learner, last) + abs(int(ended.label.sum()) - _unpaid(learner))
+        ended = engine.collect()
+        broken += int(ended.kind.sum())
+        wrong += _wrong(engine, last) + abs(int(ended.kind.sum()) - _unpaid(engine))
         last = env.buffers.observation.copy()
-        learner.update(0.0)
+        engine.update(0.0)
         updates += 1
     killer.join()
-    kills, restarts, steps = killer.done, env.restarts, updates * num_envs * config.update_steps
+    kills, restarts, steps = killer.done, env.restarts, updates * num_envs * config.rollout_steps
     env.close()
-    del env, learner, killer  # and with them their hold on the memory
+    del env, engine, killer  # and with them their hold on the memory
     more = _open_files() - before
     return Outcome(kills, restarts, updates, steps, broken, wrong, more, time.perf_counter() - start)
 
 
-class Killer(threading.Thread):
+class _Killer(threading.Thread):
     """Kills workers at random moments."""
 
     def __init__(self, env: Hosted, kills: int, seed: int):
@@ -67,26 +67,26 @@ class Killer(threading.Thread):
 
     def run(self) -> None:
         """Until enough are dead."""
-        crew = self._env.crew
-        assert isinstance(crew, WorkerCrew)
+        pool = self._env.pool
+        assert isinstance(pool, ProcessPool)
         while self.done < self._kills:
             time.sleep(self._rng.uniform(0.0, 0.5))
-            workers = [w for w in list(crew.workers.values()) if w.process.poll() is None]
+            workers = [w for w in list(pool.workers.values()) if w.process.poll() is None]
             if workers:
                 self._rng.choice(workers).process.kill()
                 self.done += 1
 
 
-def _unpaid(learner: Learner) -> int:
+def _unpaid(engine: HostEngine) -> int:
     """Transitions of this rollout that ended an episode without a step: there must be one for each broken episode."""
-    r = learner.rollout
+    r = engine.rollout
     return int((r.ended[0] & (r.reward[0] == 0)).sum())
 
 
-def _wrong(learner: Learner, last: np.ndarray | None) -> int:
+def _wrong(engine: HostEngine, last: np.ndarray | None) -> int:
     """Transitions that do not follow from the one before: another episode, a step left out or taken twice."""
-    r = learner.rollout
-    shown = np.concatenate([r.observation[0].numpy(), learner.env.buffers.observation[None]])  # (T + 1, N, 3)
+    r = engine.rollout
+    shown = np.concatenate([r.observation[0].numpy(), engine.env.buffers.observation[None]])  # (T + 1, N, 3)
     ended, reward = r.ended[0].numpy(), r.reward[0].numpy()
     before, after = shown[:-1], shown[1:]
     goes_on = (after[..., :2] == before[..., :2]).all(-1) & (after[..., 2] == before[..., 2] + 1)

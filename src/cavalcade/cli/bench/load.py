@@ -1,4 +1,4 @@
-"""Environments to measure hosts with: one whose steps take their time, one that keeps account of itself."""
+"""Environments to measure hosts with: one whose steps take a set time, and one that numbers its transitions."""
 
 import time
 
@@ -6,8 +6,8 @@ import gymnasium
 import numpy as np
 from gymnasium.spaces import Box, Discrete
 
-LOAD = "cavalcade.bench.load:CavalcadeLoad-v0"
-LEDGER = "cavalcade.bench.load:CavalcadeLedger-v0"
+LOAD = "cavalcade.cli.bench.load:CavalcadeLoad-v0"
+LEDGER = "cavalcade.cli.bench.load:CavalcadeLedger-v0"
 
 
 class Load(gymnasium.Env):

@@ -1,26 +1,33 @@
-"""The ground truth about orders on CAGE-2: a table of trainings of all 120 orders, and what it says.
+"""`cavalcade bench orders`: what trainings of all 120 orders say, and how far a search's answers can be trusted.
 
-A row is one training: which game, which order, its score on fresh games, its compliance, the decisions that bound it.
-Controls are rows too, by their kind.
+The ground truth is a table. A row is one training: which game, which order, its score on fresh games, its compliance,
+the decisions that bound it. Controls are rows too, by their kind.
 """
 
 import csv
+import itertools
 import math
+import os
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from scipy import stats
 
+from cavalcade.cli.bench import calibration, write_statistics
+from cavalcade.cli.parse import check_folder, parse
+from cavalcade.core.errors import ConfigError, RunError, at_least, one_of
 from cavalcade.envs.cage2.orders import CAGE2
-from cavalcade.errors import RunError
-from cavalcade.runs.directory import open_search
+from cavalcade.runs.waiting import waiting
 from cavalcade.search.analysis import Explained, by_class, explain, interval_of, trained_effects
-from cavalcade.search.members import CONTROL, ORDER, PLAIN, SEARCH
+from cavalcade.search.directory import open_search
+from cavalcade.search.members import CONTROL, ORDER, PLAIN, SEARCHING
 from cavalcade.search.policies import read_rows
-from cavalcade.search.verdict import Interval, Verdict, difference, iqm, judge
+from cavalcade.search.verdict import Interval, Verdict, difference, iqm, judge, sentence
 from cavalcade.workflow.orders import classes, precedences
 
 COLUMNS = (
@@ -31,6 +38,63 @@ ORDERS = CAGE2.orders()
 NAMES = [CAGE2.text(order) for order in ORDERS]
 PAIRS = CAGE2.pair_names()
 _RESAMPLES = 300
+_FIRST, _SECOND = CAGE2.names.index("enterprise"), CAGE2.names.index("user")  # what the picture is coloured by
+_COLOURS = ("#345", "#d62")
+
+
+@dataclass(frozen=True)
+class Options:
+    """Prints what a table of trainings says: do orders matter, which precedences, at what cost; is it calibrated."""
+
+    table: Path = Path("docs", "data", "csv")
+    """The table of trainings."""
+    parts: tuple[Literal["truth", "binding", "transfer", "calibration", "universal"], ...] = ("truth", "transfer")
+    """What to print: what each game says; binding decisions order by order; how far rankings agree between games;
+    answers of simulated searches; how far scores from universal policies agree with the table."""
+    collect: tuple[Path, ...] = ()
+    """Write the table first, from the runs of exhaustive searches."""
+    universal: tuple[Path, ...] = ()
+    """Runs of searches with --evaluate-only, for the part universal."""
+    episodes: int = 0
+    """Only games with trainings of so many episodes; 0 for all."""
+    searches: int = 500
+    """Simulated searches of each kind, for the part calibration."""
+    picture: Path | None = None
+    """Draw the orders of the table into this file (svg, png or pdf)."""
+    json: Path | None = None
+    """Write the numbers to this file."""
+
+
+def run(args: list[str]) -> int:
+    """Prints the parts asked for."""
+    options = parse(Options, args, "bench orders")
+    at_least("searches", options.searches, 10)
+    for name in ("json", "picture"):
+        check_folder(name, getattr(options, name))
+    if bool(options.universal) != ("universal" in options.parts):
+        raise ConfigError("part universal and --universal RUN belong together; give both or neither")
+    if options.collect:
+        count = collect(options.collect, options.table)
+        print(f"{options.table}: {count} trainings of {len(options.collect)} runs")
+    games = read(options.table)
+    if options.episodes:
+        lengths = sorted({t.game.episodes for t in games})
+        one_of("episodes", options.episodes, lengths)
+        games = [t for t in games if t.game.episodes == options.episodes]
+    found: dict[str, Any] = {}
+    for part in options.parts:
+        found[part] = {
+            "truth": _truth, "binding": _binding, "transfer": _transfer, "calibration": _calibration,
+            "universal": _universal,
+        }[part](options, games)  # fmt: skip
+    if options.picture:
+        _figure(games).savefig(options.picture)
+        print(options.picture)
+    write_statistics(options.json, found)
+    return 0
+
+
+# The table.
 
 
 class Game(NamedTuple):
@@ -39,6 +103,11 @@ class Game(NamedTuple):
     revision: str
     red: str
     episodes: int  # of a training
+
+    @property
+    def title(self) -> str:
+        """In words."""
+        return f"{self.red}, {self.revision}, {self.episodes:,} episodes"
 
 
 class Trained(NamedTuple):
@@ -87,7 +156,7 @@ def collect(runs: Iterable[Path], table: Path) -> int:
         rows += [
             same | {name: row[name] for name in COLUMNS[3:]}
             for row in read_rows(path)
-            if (row["purpose"], row["kind"]) == (SEARCH, ORDER) or row["purpose"] == CONTROL
+            if (row["purpose"], row["kind"]) == (SEARCHING, ORDER) or row["purpose"] == CONTROL
         ]
     try:
         with table.open("w", newline="") as file:
@@ -198,3 +267,123 @@ def universal_ranking(path: Path) -> Ranking:
     if not min(map(len, found.values())):
         raise RunError(f"{path} has no universal policy that was evaluated; search with --evaluate-only")
     return Ranking(found, list(found))
+
+
+# What is printed of it.
+
+
+def _show(i: Interval, sign: str = "") -> str:
+    return f"{i.estimate:{sign}.2f} ({i.low:{sign}.2f} to {i.high:{sign}.2f})"
+
+
+def _truth(_: Options, games: list[Trained]) -> dict[str, Any]:
+    plain = {}
+    for t in games:
+        with waiting(f"resampling {t.game.title}"):
+            s = said(t)
+        many = sum(map(len, t.scores.values()))
+        print(f"\n{t.game.title}: {many} trainings, IQM {_show(s.all)}")
+        print(f"  {sentence(s.verdict, f'{len(t.scores)} orders in {len(s.units)} classes, {many} trainings')}")
+        if s.explained:
+            e, ranks = s.explained, s.of_ranks.share if s.of_ranks else 0.0
+            spread = f"(sd {e.between:.2f}; within a class {e.within:.2f})"
+            print(f"  between classes {e.share:.0%} of the variance of scores {spread}, {ranks:.0%} of that of ranks")
+        lowest = np.nanmin(list(t.compliance.values()))
+        true = np.nanmean(list(t.true_compliance.values()))
+        print(f"  compliance by Blue's table: lowest {lowest:.3f}; on the true state: mean {true:.2f}")
+        for name, interval, n in zip(PAIRS, s.effects, t.bound, strict=True):
+            a, b = name.split("/")
+            mark = " *" if interval.low > 0 or interval.high < 0 else ""
+            bound = f"binds {n:.2g} times per episode" if n else "never binds"
+            print(f"    {f'{a} before {b}':<28}{_show(interval, '+'):<28}{bound}{mark}")
+        for kind, scores in t.controls.items():
+            print(f"    {kind:<28}{_show(interval_of(scores))}")
+        print(f"    {'best − plain PPO':<28}{_show(s.gain, '+')}")
+        for text, count, interval in [*s.units[:3], *s.units[-3:]] if len(s.units) > 6 else s.units:
+            print(f"    {_show(interval):<28}{text}" + (f" and {count - 1} like it" if count > 1 else ""))
+        plain[t.game.title] = {
+            "answer": s.verdict.answer,
+            "difference": s.verdict.extremes.difference if s.verdict.extremes else None,
+            "explained": s.explained,
+            "effects": dict(zip(PAIRS, s.effects, strict=True)),
+            "gain": s.gain,
+            "units": s.units,
+        }
+    return plain
+
+
+def _binding(_: Options, games: list[Trained]) -> dict[str, Any]:
+    titles = [t.game.title for t in games]
+    print("\nbinding decisions per episode, order by order")
+    print("  " + "; ".join(f"{i + 1} {title}" for i, title in enumerate(titles)))
+    for order, name in enumerate(NAMES):
+        print(f"  {name:<48}" + "".join(f"{t.binding[order]:>8.2f}" for t in games))
+    return {title: dict(zip(NAMES, t.binding.values(), strict=True)) for title, t in zip(titles, games, strict=True)}
+
+
+def _transfer(_: Options, games: list[Trained]) -> dict[str, Any]:
+    print("\nagreement of rankings, Kendall's τ (95 % interval; 1 the same, 0 unrelated, −1 reversed)")
+    found = {}
+    for one, other in itertools.combinations(games, 2):
+        with waiting("resampling rankings"):
+            tau = agreement(ranking(one), ranking(other))
+        found[f"{one.game.title} / {other.game.title}"] = tau
+        print(f"  {one.game.title:<44}{other.game.title:<44}{_show(tau, '+')}", flush=True)
+    return found
+
+
+def _calibration(options: Options, games: list[Trained]) -> dict[str, Any]:
+    workers = os.cpu_count() or 1
+    print(f"\nanswers of {options.searches} simulated searches with default settings")
+    found = {}
+    for t in games:
+        scores, units = [t.scores[order] for order in range(len(t.scores))], t.classes
+        for title, permuted in (("as trained", False), ("labels permuted: all orders equal", True)):
+            with waiting(f"searching in {t.game.title}"):
+                said = calibration.answers(scores, units, options.searches, permuted=permuted, workers=workers)
+            found[f"{t.game.title}, {title}"] = said
+            shares = ", ".join(f"{answer} {share:.1%}" for answer, share in said.items())
+            print(f"  {t.game.title + ', ' + title:<78}{shares}", flush=True)
+    return found
+
+
+def _universal(options: Options, games: list[Trained]) -> dict[str, Any]:
+    print("\nscores from universal policies against trainings of each order, Kendall's τ (95 % interval)")
+    found = {}
+    for path in options.universal:
+        universal = universal_ranking(path)
+        best = int(np.argmax(universal.means()))
+        for t in games:
+            truth = ranking(t)
+            tau = agreement(universal, truth)
+            found[f"{path} / {t.game.title}"] = tau
+            regret = truth.means().max() - truth.means()[best]
+            print(f"  {path.name:<24}{t.game.title:<44}{_show(tau, '+')}  regret of its best {regret:.2f}", flush=True)
+    return found
+
+
+def _figure(games: Sequence[Trained]) -> Figure:
+    """A panel per game: every order by its IQM with its trainings, coloured by enterprise before or after user."""
+    columns = 2
+    figure = Figure(figsize=(9, 2.6 * -(-len(games) // columns)), layout="constrained")
+    panels = figure.subplots(-(-len(games) // columns), columns, squeeze=False).flatten()
+    for axes, t in zip(panels, games, strict=False):
+        means = np.array([interval_of(t.scores[order]).estimate for order in range(len(ORDERS))])
+        ranked = np.argsort(-means)
+        after = np.array([ORDERS[order].index(_FIRST) > ORDERS[order].index(_SECOND) for order in ranked])
+        for colour, mine in zip(_COLOURS, (~after, after), strict=True):
+            places = np.flatnonzero(mine)
+            each = [(place, score) for place in places for score in t.scores[int(ranked[place])]]
+            axes.plot(*zip(*each, strict=True), ".", color=colour, markersize=2, alpha=0.5, rasterized=True)
+            axes.plot(places, means[ranked[places]], "_", color=colour, markersize=5)
+        low = np.quantile([x for some in t.scores.values() for x in some], 0.02)
+        axes.set_ylim(low - 1, max(x for some in t.scores.values() for x in some) + 1)
+        axes.set_title(t.game.title, fontsize=9)
+        axes.set_xlabel("orders, best first", fontsize=8)
+        axes.set_ylabel("score", fontsize=8)
+        axes.grid(alpha=0.3)
+    for axes in panels[len(games) :]:
+        axes.set_axis_off()
+    handles = [panels[0].plot([], [], ".", color=c)[0] for c in _COLOURS]
+    figure.legend(handles, ["enterprise before user", "user before enterprise"], loc="outside upper right", fontsize=8)
+    return figure

@@ -1,4 +1,4 @@
-"""A single-file PPO of the usual structure, on any host of environments: what others' speed is measured with.
+"""A single-file PPO of the usual structure, on any host of environments: the baseline that we are measured beside.
 
 A rollout step by step through torch, then epochs of shuffled minibatches through autograd. It masks no actions.
 """
@@ -10,6 +10,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+
+from cavalcade.envs.cage2 import Cage2
 
 Trainer = Callable[[], None]  # makes one update: a rollout and its epochs
 
@@ -26,6 +28,22 @@ class Games(Protocol):
     def step(self, actions: NDArray) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.bool_]]:
         """Observations, rewards, ends."""
         ...
+
+
+class BatchGames:
+    """Our batch of games, with the interface of a host of single environments."""
+
+    def __init__(self, env: Cage2):
+        self.num_envs, self._env = env.spec.num_envs, env
+
+    def reset(self) -> NDArray[np.float32]:
+        """New games everywhere."""
+        return self._env.reset().observation
+
+    def step(self, actions: NDArray) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.bool_]]:
+        """Observations, rewards, ends."""
+        buffers = self._env.step(actions)
+        return buffers.observation, buffers.reward, buffers.terminated | buffers.truncated
 
 
 def _network(outputs: int, gain: float, hidden: int) -> nn.Sequential:

@@ -1,4 +1,4 @@
-"""What each optimisation that the CAGE-2 workflow-search documents proposed is worth, switched on in turn.
+"""`cavalcade bench speedup`: each optimisation that the CAGE-2 workflow-search documents proposed, switched on in turn.
 
 The same training throughout: PPO with K = 4 on CAGE-2 against B_line, 64-64 networks, rollout and update. The first
 rows host one game per process as the scripts did (our simulator in place of CybORG, so that hosting is what is
@@ -8,22 +8,58 @@ measured); then the batch simulator; then what can be done to the trainer.
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
-from cavalcade.bench import peers
-from cavalcade.bench.hosting import LoopHost, PipeHost, SharedHost
-from cavalcade.bench.single_file import Trainer, single_file_ppo
-from cavalcade.bench.train import our_trainer
-from cavalcade.config import PPOConfig, TrainConfig
+from cavalcade.cli.bench import write_statistics
+from cavalcade.cli.bench.hosting import Host, LoopHost, PipeHost, SharedHost
+from cavalcade.cli.bench.single_file import BatchGames, Trainer, single_file_ppo
+from cavalcade.cli.bench.train import our_trainer
+from cavalcade.cli.parse import check_folder, check_seconds, parse
+from cavalcade.config import PPOConfig
+from cavalcade.core.errors import at_least
+from cavalcade.core.threads import use_threads
 from cavalcade.envs.cage2 import Cage2
-from cavalcade.ppo.threads import choose_threads, choose_torch_threads, use_threads
+from cavalcade.ppo.threads import choose_threads, choose_torch_threads
+from cavalcade.targets.cage2.config import Cage2Config
+from cavalcade.tuning import machine
 
-WORKERS = 16  # processes with an environment each; the scripts had 25 to 200
-ENVS = 200
+_WORKERS = 16  # processes with an environment each; the scripts had 25 to 200
+_ENVS = 200
+
+
+@dataclass(frozen=True)
+class Options:
+    """Measures the optimisations one by one: claimed factor, measured factor."""
+
+    seconds: float = 6.0
+    """Time for each row."""
+    workers: int = _WORKERS
+    """Processes with an environment each, in the first rows."""
+    json: Path | None = None
+    """Write the raw figures to this file."""
+
+
+def run(args: list[str]) -> int:
+    """Prints row by row."""
+    options = parse(Options, args, "bench speedup")
+    check_seconds(options.seconds)
+    at_least("workers", options.workers, 1)
+    check_folder("json", options.json)
+    figures: dict[str, Any] = {"machine": machine.describe(), "steps": []}
+    print(machine.line())
+    print("training steps/s (rollout and K = 4 update) against B_line\n")
+    print(f"{'optimisation':<56}{'steps/s':>10}{'factor':>9}   claimed")
+    for step in _measure(options.seconds, options.workers):
+        figures["steps"].append(step._asdict())
+        print(f"{step.name:<56}{step.rate:>10,.0f}{step.rate / step.against:>8.2f}×   {step.claim}", flush=True)
+    first, last = figures["steps"][0]["rate"], figures["steps"][-1]["rate"]
+    print(f"\nfrom the first row to the last: {last / first:,.0f}×")
+    write_statistics(options.json, figures)
+    return 0
 
 
 class Step(NamedTuple):
@@ -49,7 +85,7 @@ def _rate(update: Trainer, steps: int, seconds: float) -> float:
     return best
 
 
-def _hosted(make: Callable[[], PipeHost | SharedHost | LoopHost], seconds: float, workers: int) -> float:
+def _hosted(make: Callable[[], Host], seconds: float, workers: int) -> float:
     host = make()
     try:
         return _rate(single_file_ppo(host), workers * 100, seconds)
@@ -57,8 +93,8 @@ def _hosted(make: Callable[[], PipeHost | SharedHost | LoopHost], seconds: float
         host.close()
 
 
-def _batch(n: int = ENVS) -> peers.BatchGames:
-    return peers.BatchGames(Cage2(n, dtype="float32"))
+def _batch(n: int = _ENVS) -> BatchGames:
+    return BatchGames(Cage2(n, dtype="float32"))
 
 
 def _logging(update: Trainer, rows_at_once: int, episodes: int) -> Trainer:
@@ -76,7 +112,7 @@ def _logging(update: Trainer, rows_at_once: int, episodes: int) -> Trainer:
     return logged
 
 
-def measure(seconds: float, workers: int = WORKERS) -> Iterator[Step]:
+def _measure(seconds: float, workers: int) -> Iterator[Step]:
     """One optimisation after the other."""
     torch.set_num_threads(1)
     states = _hosted(lambda: PipeHost(workers, true_states=True), seconds, workers)
@@ -90,26 +126,26 @@ def measure(seconds: float, workers: int = WORKERS) -> Iterator[Step]:
     same = _rate(single_file_ppo(_batch(workers)), workers * 100, seconds)
     yield Step("batch simulator, as many environments", "", same, loop)
     torch.set_num_threads(threads := choose_torch_threads())
-    batch = _rate(single_file_ppo(_batch()), ENVS * 100, seconds)
-    yield Step(f"{ENVS} environments instead of {workers}", "if memory allows", batch, same)
-    often = _rate(single_file_ppo(_batch(), steps=50), ENVS * 50, seconds)
+    batch = _rate(single_file_ppo(_batch()), _ENVS * 100, seconds)
+    yield Step(f"{_ENVS} environments instead of {workers}", "if memory allows", batch, same)
+    often = _rate(single_file_ppo(_batch(), steps=50), _ENVS * 50, seconds)
     yield Step("update every 50 steps instead of 100", "1.1–1.15×", often, batch)
-    single = _rate(_logging(single_file_ppo(_batch()), 1, ENVS), ENVS * 100, seconds)
-    bundled = _rate(_logging(single_file_ppo(_batch()), 100, ENVS), ENVS * 100, seconds)
+    single = _rate(_logging(single_file_ppo(_batch()), 1, _ENVS), _ENVS * 100, seconds)
+    bundled = _rate(_logging(single_file_ppo(_batch()), 100, _ENVS), _ENVS * 100, seconds)
     yield Step("logging 100 rows at a time instead of each", "1.05–1.1×", bundled, single)
-    script = _rate(single_file_ppo(_batch(), scripted=True), ENVS * 100, seconds)
+    script = _rate(single_file_ppo(_batch(), scripted=True), _ENVS * 100, seconds)
     yield Step("TorchScript networks", "1.15–1.25×", script, batch)
-    compiled = _rate(single_file_ppo(_batch(), compiled=True), ENVS * 100, seconds)
+    compiled = _rate(single_file_ppo(_batch(), compiled=True), _ENVS * 100, seconds)
     yield Step("torch.compile", "", compiled, batch)
-    small = _rate(single_file_ppo(_batch(), hidden=32), ENVS * 100, seconds)
+    small = _rate(single_file_ppo(_batch(), hidden=32), _ENVS * 100, seconds)
     yield Step("networks of 32-32 instead of 64-64 (changes learning)", "1.1–1.2×", small, batch)
-    few = _rate(single_file_ppo(_batch(), epochs=2), ENVS * 100, seconds)
+    few = _rate(single_file_ppo(_batch(), epochs=2), _ENVS * 100, seconds)
     yield Step("K = 2 instead of 4 (changes learning)", "advised against", few, batch)
     torch.set_num_threads(1)
     ours = choose_threads()
     use_threads(ours)
-    shape = PPOConfig(num_envs=ENVS, minibatches=4)
-    plain = _rate(our_trainer(TrainConfig(ppo=replace(shape, rows="plain")), ours), ENVS * 100, seconds)
-    yield Step(f"compiled learner, {ours} threads, instead of torch on {threads}", "", plain, batch)
-    distinct = _rate(our_trainer(TrainConfig(ppo=replace(shape, rows="distinct")), ours), ENVS * 100, seconds)
-    yield Step("distinct rows", "", distinct, plain)
+    shape = PPOConfig(num_envs=_ENVS, minibatches=4)
+    plain = _rate(our_trainer(Cage2Config(ppo=replace(shape, dedup="off")), ours), _ENVS * 100, seconds)
+    yield Step(f"cpu engine, {ours} threads, instead of torch on {threads}", "", plain, batch)
+    distinct = _rate(our_trainer(Cage2Config(ppo=replace(shape, dedup="on")), ours), _ENVS * 100, seconds)
+    yield Step("deduplication", "", distinct, plain)

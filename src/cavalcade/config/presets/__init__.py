@@ -7,10 +7,10 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
-from cavalcade.errors import ConfigError
+from cavalcade.core.errors import ConfigError
 
-_RECIPES = files("cavalcade.presets") / "recipes"
-_HARDWARE = files("cavalcade.presets") / "hardware"
+_RECIPES = files(__name__) / "recipes"
+_HARDWARE = files(__name__) / "hardware"
 
 
 def recipe_names() -> list[str]:
@@ -32,7 +32,7 @@ def recipe(name: str) -> Any:
         try:
             text = path.read_text()
         except (OSError, UnicodeDecodeError):
-            raise ConfigError(f"recipe {name} is not YAML: it is no text") from None
+            raise ConfigError(f"recipe {name} is not YAML: it is not a text file") from None
     else:
         raise ConfigError(f"recipe is {name!r}; it must be a YAML file or one of {', '.join(recipe_names())}")
     return _read(f"recipe {name}", text)
@@ -49,14 +49,14 @@ def file_name(text: str) -> str:
     return re.sub(r"[^a-zA-Z0-9_.-]+", "-", text)
 
 
-def hardware(name: str, target: str) -> Any:
-    """A hardware preset as plain data."""
+def hardware(name: str, target: str, *, shipped: bool = False) -> Any:
+    """A hardware preset as plain data; shipped: whether there are any for the target besides the tuned one."""
     if name != "tuned":
-        shipped = _HARDWARE / f"{name}.yaml"
-        if target != "mettagrid" or not shipped.is_file():
-            others = f" or one of {', '.join(_names(_HARDWARE))}" if target == "mettagrid" else ""
+        file = _HARDWARE / f"{name}.yaml"
+        if not shipped or not file.is_file():
+            others = f" or one of {', '.join(_names(_HARDWARE))}" if shipped else ""
             raise ConfigError(f"hardware is {name!r}; it must be tuned{others}")
-        return _read(f"hardware {name}", shipped.read_text())
+        return _read(f"hardware {name}", file.read_text())
     path = tuned_file(target)
     if not path.is_file():
         raise ConfigError(f"hardware is tuned, but {target} was not tuned here; run: cavalcade tune {target}")

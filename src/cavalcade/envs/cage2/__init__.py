@@ -1,4 +1,4 @@
-"""CAGE Challenge 2, exact: the rules in plain Python, compiled for batches.
+"""CAGE Challenge 2, exactly as in CybORG: the rules in plain Python, compiled for batches.
 
 Read `game` first: one step in the order of the original. `env.Cage2` is the batch environment.
 """

@@ -1,10 +1,12 @@
-"""Who plays against Blue: B_line, Meander and Sleep for Red, and Green's port scans.
+"""The other agents: B_line, Meander and Sleep for Red, and Green's port scans.
 
 An agent chooses from what its previous action reported; it never sees what Blue did, except through failures.
 """
 
 import numpy as np
 
+from cavalcade.core.jit import rule
+from cavalcade.core.rng import threshold
 from cavalcade.envs.cage2.rng import (
     ADDRESS,
     GREEN_ACTS,
@@ -41,8 +43,6 @@ from cavalcade.envs.cage2.scenario import (
     USER4,
     hosts,
 )
-from cavalcade.jit import rule
-from cavalcade.rng import threshold
 
 NOBODY = -1
 _HALF = threshold(0.5)
@@ -128,7 +128,7 @@ def meander(s, e, key):
 
 @rule
 def meander_books(s, e):
-    """Books the outcome of the previous action: a failed exploit makes it doubt a whole subnet."""
+    """Records the outcome of the previous action: a failed exploit makes Meander doubt a whole subnet."""
     host = np.int64(s.meander_last_exploit[e])
     if host != NOBODY:
         s.meander_last_exploit[e] = NOBODY

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from cavalcade.core.jit import rule
 from cavalcade.envs.cage2.scenario import (
     ANALYSE,
     APACHE,
@@ -23,7 +24,6 @@ from cavalcade.envs.cage2.scenario import (
     USER0,
     VSFTPD,
 )
-from cavalcade.jit import rule
 
 NO_BLOCK = -1
 

@@ -1,12 +1,12 @@
-"""The loops over environments that Python calls, for CPU threads. Any cut of the batch gives the same games."""
+"""The loops over environments that Python calls, on CPU threads. Games do not depend on how a batch is split."""
 
 import numba
 import numpy as np
 
+from cavalcade.core.jit import kernel
+from cavalcade.core.rng import environment_key
 from cavalcade.envs.cage2 import game, observe
 from cavalcade.envs.cage2.scenario import NUM_ACTIONS
-from cavalcade.jit import kernel
-from cavalcade.rng import environment_key
 
 # Below this many environments per thread, waking a thread costs more than it saves.
 ENVIRONMENTS_PER_THREAD = 256
@@ -14,7 +14,7 @@ ENVIRONMENTS_PER_THREAD = 256
 
 @kernel
 def take_actions(actions, target):
-    """Copies actions as they are checked; returns the first environment whose action is out of range, or −1."""
+    """Checks and copies actions; returns the first environment whose action is out of range, or −1."""
     for e in range(actions.size):
         action = np.int64(actions[e])
         if action < 0 or action >= NUM_ACTIONS:
@@ -32,14 +32,14 @@ def derive_keys(stream, seeds, indices, keys):
 
 @kernel
 def begin(s, environments):
-    """New games in the given environments."""
+    """Begins games in the given environments."""
     for e in environments:
         game.begin(s, e)
 
 
 @kernel
 def show(s, p, out, environments):
-    """Outputs of the given environments as after a reset: what Blue sees, no reward, no end."""
+    """Writes outputs of the given environments as after a reset: observations, zero rewards, no end flags."""
     for e in environments:
         game.show(s, p, e, out)
         out.reward[e] = 0
@@ -51,7 +51,7 @@ def show(s, p, out, environments):
 
 @kernel
 def show_tables(s, p, out, environments, tables):
-    """What the given environments would show if Blue's tables were these."""
+    """Replaces Blue's tables in the given environments and writes their observations."""
     for i in range(environments.size):
         e = environments[i]
         s.table[e] = tables[i]
@@ -61,21 +61,21 @@ def show_tables(s, p, out, environments, tables):
 
 @kernel
 def step_range(s, p, actions, out, start, stop):
-    """One step of environments start … stop − 1."""
+    """Steps environments start … stop − 1."""
     for e in range(start, stop):
         game.advance(s, p, e, np.int64(actions[e]), out)
 
 
 @kernel(parallel=True)
 def step_threads(s, p, actions, out, threads):
-    """One step of all environments, cut into one range per thread."""
+    """Steps all environments, in one range per thread."""
     n = actions.size
     for i in numba.prange(threads):
         step_range(s, p, actions, out, i * n // threads, (i + 1) * n // threads)
 
 
 def step(s, p, actions, out, threads: int) -> None:
-    """One step of all environments, on as many threads as are worth waking."""
+    """Steps all environments, on as many threads as pay off."""
     n = actions.size
     threads = min(threads, n // ENVIRONMENTS_PER_THREAD)
     if threads > 1:

@@ -1,30 +1,29 @@
 """The same rules on a GPU: kernels around the functions of `game`, one thread per game.
 
-Without a GPU the kernels run in Numba's simulator of CUDA (NUMBA_ENABLE_CUDASIM=1, with NUMBA_DISABLE_JIT=1): slowly,
-but the same code.
+Without a GPU the same code runs, slowly, in Numba's CUDA simulator (NUMBA_ENABLE_CUDASIM=1 with NUMBA_DISABLE_JIT=1).
 """
 
 from typing import Any
 
 import numpy as np
 
-from cavalcade.cuda import check_device, cuda, gpu_kernel
+from cavalcade.core.contract import Buffers
+from cavalcade.core.cuda import check_device, cuda, gpu_kernel
+from cavalcade.core.errors import StateError
+from cavalcade.core.rng import index_below, step_key, word
 from cavalcade.envs.cage2 import game, observe, workflow
 from cavalcade.envs.cage2.env import Cage2
 from cavalcade.envs.cage2.game import Outputs
 from cavalcade.envs.cage2.scenario import NUM_ACTIONS
 from cavalcade.envs.cage2.state import State
-from cavalcade.envs.contract import Buffers
-from cavalcade.errors import StateError
-from cavalcade.rng import index_below, step_key, word
 
 THREADS = 128  # per block
-_BLUE = 1 << 19  # purpose of draws of a random Blue, which no game has
+_BLUE = 1 << 19  # purpose of a random Blue's draws, not used by games
 
 
 @gpu_kernel
 def step_all(s, p, actions, out):
-    """One step of every game with all its outputs."""
+    """Steps every game; writes all outputs."""
     e = cuda.grid(1)
     if e < actions.size:
         game.advance(s, p, e, np.int64(actions[e]), out)
@@ -32,23 +31,23 @@ def step_all(s, p, actions, out):
 
 @gpu_kernel
 def step_packed(count, s, p, actions, out):
-    """One step of every game with observation and mask as integers only."""
+    """Steps every game; writes observation and mask as packed integers only."""
     e = cuda.grid(1)
     if e < count:
         game.advance_packed(s, p, e, np.int64(actions[e]), out)
 
 
 @gpu_kernel
-def step_workflow(count, s, p, actions, out, t, c, figures):
-    """The same for games with orders."""
+def step_workflow(count, s, p, actions, out, t, c, episode_stats):
+    """As `step_packed`, for games with orders."""
     e = cuda.grid(1)
     if e < count:
-        workflow.advance_packed(s, p, e, np.int64(actions[e]), out, t, c, figures)
+        workflow.advance_packed(s, p, e, np.int64(actions[e]), out, t, c, episode_stats)
 
 
 @gpu_kernel
 def unpack(count, p, more, words, values):
-    """Observations as one value per bit."""
+    """Unpacks observations into one value per bit."""
     i = cuda.grid(1)
     if i < count:
         observe.unpack(i, p, more, words, values)
@@ -56,7 +55,7 @@ def unpack(count, p, more, words, values):
 
 @gpu_kernel
 def draw_random(s, actions):
-    """Uniform random actions, counted like every draw."""
+    """Uniform random actions from the counter-based generator."""
     e = cuda.grid(1)
     if e < actions.size:
         bits = word(step_key(s.key[e], s.episode[e], s.step[e]), _BLUE)
@@ -64,19 +63,19 @@ def draw_random(s, actions):
 
 
 def blocks(num_envs: int) -> int:
-    """Blocks that a launch needs."""
+    """Number of blocks of a launch."""
     return -(-num_envs // THREADS)
 
 
 def moved(record: Any) -> Any:
-    """A record of arrays on the GPU."""
+    """A named tuple of arrays, copied to the GPU."""
     return type(record)(*(cuda.to_device(np.ascontiguousarray(array)) for array in record))
 
 
 class CudaGames:
-    """The games of a batch, moved to the GPU: they go on there from where they were, without ever coming back.
+    """The games of a batch, copied to the GPU; they continue there and are never copied back.
 
-    `step` launches on the current stream of `stream`, a Numba stream; state and outputs stay on the device.
+    `step` launches on `stream`, a Numba stream; state and outputs stay on the device.
     """
 
     def __init__(self, env: Cage2):
@@ -87,7 +86,7 @@ class CudaGames:
         self.actions: Any = cuda.to_device(np.zeros(self.num_envs, np.int32))
 
     def step(self, stream: Any = 0, *, packed: bool = True) -> None:
-        """One step with the actions in `actions`."""
+        """Steps every game with the actions in `actions`."""
         grid = (blocks(self.num_envs), THREADS, stream)
         packing, plain = step_packed, step_all
         if packed:
@@ -96,16 +95,15 @@ class CudaGames:
             plain[grid](self.state, self.params, self.actions, self.outputs)
 
     def draw(self, stream: Any = 0) -> None:
-        """Uniform random actions."""
+        """Writes uniform random actions to `actions`."""
         kernel: Any = draw_random
         kernel[blocks(self.num_envs), THREADS, stream](self.state, self.actions)
 
 
 class CudaCage2(Cage2):
-    """`Cage2` whose steps are taken on the GPU and copied back: to compare, not to be fast."""
+    """`Cage2` that steps on the GPU and copies everything back; for comparison, not for speed."""
 
     def recv(self) -> Buffers:
-        """Plays the actions sent."""
         if not self._sent:
             raise StateError("recv without actions; call send(actions) first")
         check_device()

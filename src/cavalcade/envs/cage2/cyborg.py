@@ -1,7 +1,7 @@
 """The original CybORG, in the user's own checkout, as a batch of games hosted in workers.
 
-What CybORG does not show but Blue knows (its own decoys, its last action, the time, scans it has seen) is kept by games
-of ours against a sleeping Red that get the same actions: decoys depend on Blue alone.
+What Blue knows but CybORG does not report (its decoys, its last action, the time, scans it has seen) is tracked by our
+own games against a sleeping Red, which get the same actions: decoys depend on Blue alone.
 """
 
 import sys
@@ -12,14 +12,14 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cavalcade.config import HostConfig
+from cavalcade.config.hosting import WorkerConfig
+from cavalcade.core.contract import BROKEN, Buffers, SavedState
+from cavalcade.core.errors import ConfigError, StateError, one_of
+from cavalcade.core.rng import STREAMS
 from cavalcade.envs.cage2 import cpu
 from cavalcade.envs.cage2.env import Cage2
 from cavalcade.envs.cage2.scenario import NUM_ACTIONS, NUM_BITS, NUM_HOSTS, REDS
-from cavalcade.envs.contract import Buffers, SavedState
-from cavalcade.errors import ConfigError, StateError, one_of
-from cavalcade.rng import STREAMS
-from cavalcade.vector.hosted import BROKEN, Hosted
+from cavalcade.vector.hosted import Hosted
 from cavalcade.vector.source import Shapes, Source, discrete_actions
 
 _ROWS = Path(__file__).with_name("cyborg_rows.py")
@@ -27,15 +27,14 @@ _TABLE_BITS = 1 << np.arange(NUM_BITS)
 
 
 def check_clone(checkout: Path) -> None:
-    """Refuses a folder that is no clone of CAGE Challenge 2."""
+    """Raises `ConfigError` for a folder that is not a clone of CAGE Challenge 2."""
     if not (checkout / "CybORG" / "CybORG").is_dir():
-        raise ConfigError(f"{checkout} is no clone of cage-challenge/cage-challenge-2: it has no CybORG/CybORG")
+        raise ConfigError(f"{checkout} is not a clone of cage-challenge/cage-challenge-2: it has no CybORG/CybORG")
 
 
 def cyborg_source(
     checkout: Path, python: Path | None, *, red: str, green: bool, horizon: int, true_state_every: int = 0
 ) -> Source:
-    """Games in a checkout of CybORG."""
     check_clone(checkout)
     one_of("red", red, REDS)
     shapes = Shapes(
@@ -47,31 +46,31 @@ def cyborg_source(
 
 
 class Cyborg(Cage2):
-    """Games in CybORG: its tables, its rewards, its true state; the rest as in `Cage2`.
+    """Games played in CybORG: its tables, rewards and true state; everything else as in `Cage2`.
 
     Args:
         checkout: a clone of cage-challenge/cage-challenge-2.
         num_envs: games in the batch.
         python: an interpreter with CybORG's old dependencies; this one if not given.
-        host: how games are hosted.
-        red: who attacks.
-        green: let Green scan ports.
+        host: backend and workers.
+        red: the Red agent.
+        green: whether Green scans ports.
         horizon: steps per episode.
-        stream: train, evaluate or heldout: games of one are in no other.
+        stream: train, evaluate or heldout: streams have no games in common.
         seed: of the games; several take equal shares.
-        true_state_every: steps between looks at the true state; 0 for never.
-        **options: of `Cage2`, as far as they say what Blue sees.
+        true_state_every: steps between reads of the true state; 0 for never.
+        **options: those of `Cage2` that concern the observation.
     """
 
-    continues, elsewhere = False, True
-    label_names = (*REDS[:3], BROKEN)
+    resumable, out_of_process = False, True
+    episode_kind_names = (*REDS[:3], BROKEN)
 
     def __init__(
         self,
         checkout: Path,
         num_envs: int,
         python: Path | None = None,
-        host: HostConfig | None = None,
+        host: WorkerConfig | None = None,
         *,
         red: str = "bline",
         green: bool = False,
@@ -90,17 +89,15 @@ class Cyborg(Cage2):
         self._first_seed = one_of("stream", stream, STREAMS) << 32
         self.hosted = Hosted(source, num_envs, host, seed=(np.atleast_1d(seed) + self._first_seed).tolist())
         self.true_state = self.hosted.true_state
-        self._labels = np.zeros(num_envs, np.int8)
-        self.labels = self._labels
-        self._before = self._outputs.words.copy(), self._outputs.values.copy()  # what was shown last
+        self._kinds = np.zeros(num_envs, np.int8)
+        self.episode_kinds = self._kinds
+        self._before = self._outputs.words.copy(), self._outputs.values.copy()  # the latest observations
 
     @property
     def groups(self) -> tuple[slice, ...]:
-        """The games that are driven together."""
         return self.hosted.groups
 
     def reset(self, *, seed: int | Sequence[int] | None = None, indices: ArrayLike | None = None) -> Buffers:
-        """Begins the next game everywhere or in the given environments."""
         super().reset(indices=indices)
         shifted = None if seed is None else (np.atleast_1d(seed) + self._first_seed).tolist()
         self.hosted.reset(seed=shifted, indices=indices)
@@ -108,23 +105,20 @@ class Cyborg(Cage2):
         return self.buffers
 
     def send(self, actions: ArrayLike) -> None:
-        """Hands over one action per game."""
         array = np.asarray(actions)
         super().send(array)
         for group, rows in enumerate(self.groups):
             self._send_checked(group, array[rows])
 
     def recv(self) -> Buffers:
-        """Waits for the results of all actions sent."""
         if not self._sent:
             raise StateError("recv without actions; call send(actions) first")
         for _ in self.groups:
-            self.take()
+            self.wait_any()
         self._sent = False
         return self.buffers
 
     def send_group(self, group: int, actions: ArrayLike) -> None:
-        """Hands over one action per game of a group."""
         self._send_checked(group, np.asarray(actions))
 
     def _send_checked(self, group: int, actions: NDArray) -> None:
@@ -134,9 +128,9 @@ class Cyborg(Cage2):
         self._actions[rows] = actions
         cpu.step_range(self.state, self.params, self._actions, self._outputs, rows.start, rows.stop)
 
-    def take(self) -> int:
-        """Waits for the results of some group, and puts what CybORG shows beside what Blue knows."""
-        group = self.hosted.take()
+    def wait_any(self) -> int:
+        """Waits until any group has results, and combines CybORG's tables with what Blue knows; returns its number."""
+        group = self.hosted.wait_any()
         span, theirs, out = self.groups[group], self.hosted.buffers, self._outputs
         rows = np.arange(span.start, span.stop)
         for name in ("reward", "terminated", "truncated"):
@@ -146,31 +140,29 @@ class Cyborg(Cage2):
         if len(ended):
             self._show_tables(ended, theirs.final_observation)
             out.final_words[ended], out.final_values[ended] = out.words[ended], out.values[ended]
-            self._labels[ended] = np.nan_to_num(self.hosted.slab.figures[ended, 0]).astype(np.int8)
-            if self.hosted.labels is not None:
-                broken = ended[self.hosted.labels[ended] > 0]
+            self._kinds[ended] = np.nan_to_num(self.hosted.shared.episode_stats[ended, 0]).astype(np.int8)
+            if self.hosted.episode_kinds is not None:
+                broken = ended[self.hosted.episode_kinds[ended] > 0]
                 out.final_words[broken], out.final_values[broken] = (part[broken] for part in self._before)
-                self._labels[broken] = len(self.label_names) - 1
+                self._kinds[broken] = len(self.episode_kind_names) - 1
             cpu.begin(self.state, ended)
             self._show_tables(ended, theirs.observation)
         return group
 
     def save_state(self, indices: ArrayLike | None = None) -> SavedState:
-        """How many games each environment has begun; the games themselves stay in CybORG."""
+        """Seed, index and number of games begun of each environment; the games themselves stay in CybORG."""
         return self.hosted.save_state(indices)
 
     def load_state(self, saved: SavedState, indices: ArrayLike | None = None) -> None:
-        """Begins new games behind those that were begun before."""
+        """Begins the next game after those counted in the saved state."""
         self.hosted.load_state(saved, indices)
         super().reset(indices=indices)
         self._show_tables(self._rows(indices), self.hosted.buffers.observation)
 
     def clone(self, indices: ArrayLike | None = None) -> Self:
-        """Games cannot leave CybORG."""
         raise StateError("games of CybORG cannot be cloned; make a new batch")
 
     def close(self) -> None:
-        """Ends the workers."""
         self.hosted.close()
 
     def _show_tables(self, rows: NDArray[np.int64], tables: NDArray) -> None:

@@ -1,4 +1,4 @@
-"""A script in CybORG's own interpreter: requests and answers are lines of JSON."""
+"""Runs a script in CybORG's own interpreter; requests and answers are lines of JSON."""
 
 import json
 import subprocess
@@ -7,13 +7,13 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from cavalcade.errors import ConfigError, RunError
+from cavalcade.core.errors import ConfigError, RunError
 
 
 def start(script: Path, checkout: Path, python: Path | None) -> subprocess.Popen:
-    """A process with CybORG's interpreter that runs one of the scripts beside this file, once CybORG is loaded."""
+    """Starts a script of this folder with CybORG's interpreter; returns once CybORG is loaded."""
     command = [str(python or sys.executable), "-W", "ignore", str(script), str(checkout.absolute())]
-    said = tempfile.TemporaryFile("w+")  # noqa: SIM115 — CybORG prints a lot; a pipe that nobody reads would fill up
+    said = tempfile.TemporaryFile("w+")  # noqa: SIM115 — CybORG prints a lot; an unread pipe would fill up
     try:
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said, text=True)
     except OSError as error:
@@ -29,7 +29,7 @@ def start(script: Path, checkout: Path, python: Path | None) -> subprocess.Popen
 
 
 def stop(process: subprocess.Popen) -> None:
-    """Ends a process, whatever it is doing."""
+    """Kills the process."""
     process.kill()
     process.wait()
     for pipe in (process.stdin, process.stdout, process.stderr):
@@ -38,7 +38,6 @@ def stop(process: subprocess.Popen) -> None:
 
 
 def send(process: subprocess.Popen, request: dict[str, Any]) -> None:
-    """A request to a process."""
     assert process.stdin is not None
     try:
         process.stdin.write(json.dumps(request) + "\n")
@@ -48,7 +47,7 @@ def send(process: subprocess.Popen, request: dict[str, Any]) -> None:
 
 
 def receive(process: subprocess.Popen) -> dict[str, Any]:
-    """The next answer of a process; if it has ended, the last thing it said."""
+    """The next answer of a process; if it has ended, raises `RunError` with its last output."""
     assert process.stdout is not None
     line = process.stdout.readline()
     if not line:
@@ -59,4 +58,4 @@ def receive(process: subprocess.Popen) -> dict[str, Any]:
     try:
         return json.loads(line)
     except ValueError:
-        raise RunError(f"CybORG's process said {line.strip()!r} where an answer was due") from None
+        raise RunError(f"CybORG's process wrote {line.strip()!r} instead of an answer") from None

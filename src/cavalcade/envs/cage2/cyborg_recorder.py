@@ -1,13 +1,13 @@
-"""Plays a checkout of CybORG and writes what happened as a file of recorded episodes (docs/trace-format.md).
+"""Plays games in a checkout of CybORG and writes a file of recorded episodes (docs/trace-format.md).
 
-Run by `record.py` with an interpreter of CybORG's own: `python cyborg_recorder.py CHECKOUT`. It imports nothing of
-Cavalcade. When CybORG is loaded it answers and waits for one request: `path`, the file to write; `about`, its text on
-the fields; `meta`, its header, which also says what to play and in which order hosts, ports and all else are numbered.
-It answers after each episode and when the file is written. Request and answers are lines of JSON.
+Run by `record.py` with CybORG's own interpreter: `python cyborg_recorder.py CHECKOUT`. It imports nothing of Cavalcade.
+When CybORG is loaded it answers and waits for one request: `path`, the file to write; `about`, its text on the fields;
+`meta`, its header, which also has the settings of the games and the numbering of hosts, ports and so on. It answers
+after each episode and when the file is written. Request and answers are lines of JSON.
 
 CybORG is not changed. Where a random outcome matters to the game, the name through which a module reaches Python's
-`random` is replaced by a function that calls the original and notes what came of it, so the stream of random numbers is
-the same as without. Blue draws from a stream of its own.
+`random` is replaced by a function that calls the original and records the outcome, so the random stream is the same as
+without. Blue draws from its own stream.
 """
 
 import importlib
@@ -34,12 +34,12 @@ WIDE = ("blue_action", "d_esc_idx", "d_esc_n", "d_imp_idx")
 
 
 def main():
-    """Plays and writes as the request says."""
+    """Plays the requested episodes and writes the file."""
     warnings.filterwarnings("ignore")
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever CybORG prints goes to stderr
     checkout = os.path.join(sys.argv[1], "CybORG")
-    sys.path[0] = checkout  # instead of this folder, whose modules must not be taken for CybORG's dependencies
+    sys.path[0] = checkout  # instead of this folder, whose modules must not shadow CybORG's dependencies
     import numpy as np
 
     importlib.import_module("CybORG.Agents.Wrappers")
@@ -68,7 +68,7 @@ def main():
 
 
 def play(game, blue, steps):
-    """One episode: per field, the list of its values."""
+    """Plays one episode; returns the list of values of each field."""
     history = {}
 
     def keep(values):
@@ -86,7 +86,7 @@ def play(game, blue, steps):
 
 
 def pack(history):
-    """The fields of an episode as arrays in the types of the format; counts stop at what these hold."""
+    """The fields of an episode as arrays in the dtypes of the format; counts saturate at their maximum."""
     import numpy as np
 
     def array(name, values):
@@ -99,7 +99,7 @@ def pack(history):
 
 
 class Game:
-    """CybORG with an ear on its draws and an eye on its true state."""
+    """A CybORG game that records its draws and reads its true state."""
 
     def __init__(self, scenario, meta):
         from CybORG import CybORG
@@ -110,8 +110,8 @@ class Game:
         class SecondTable(BlueTableWrapper):
             """Blue's table as the wrapper of the workflow-search scripts makes it.
 
-            A decoy deployed in this step is no activity by itself and hides none: what the original reads as None
-            because of it is a Scan, unless the decoy's own process is all there is.
+            A decoy deployed in this step is not an activity and does not hide one: what the original reads as None
+            because of it is a Scan, unless the decoy's own process is the only event.
             """
 
             def _interpret_connections(self, activity):
@@ -132,11 +132,11 @@ class Game:
         self._listen()
 
     def actions(self):
-        """Blue's actions by name, in their order."""
+        """Names of Blue's actions, in their order."""
         return [str(action) for action in self.wrapper.get_attr("possible_actions")]
 
     def reset(self):
-        """A new episode; Blue's table."""
+        """Begins an episode; returns Blue's table."""
         self.table = self.wrapper.reset()
         observation = self.controller.observation["Blue"].data
         self.second._process_initial_obs(observation)
@@ -144,7 +144,7 @@ class Game:
         return self.table
 
     def step(self, action):
-        """One step; Blue's table, and what was played, drawn and paid."""
+        """Steps the game; returns Blue's table, and the actions, draws and rewards."""
         self.draws = dict(NO_DRAWS)
         self.table, reward, done, _ = self.wrapper.step(action)
         observed = self.controller.observation
@@ -215,7 +215,7 @@ class Game:
         }
 
     def _listen(self):
-        """Takes note of every draw that matters, at the place where it is made."""
+        """Records every draw that matters, at the place where it is made."""
         agents, actions = "CybORG.Agents.SimpleAgents.", "CybORG.Shared.Actions."
 
         def target(address, _):
@@ -316,16 +316,16 @@ def tap(module_name, name, note):
         note(outcome, *args)
         return outcome
 
-    if callable(vars(module).get(name)):  # it has `from random import name`
+    if callable(vars(module).get(name)):  # the module has `from random import name`
         setattr(module, name, noted)
         return
-    if module.random is random:  # it has `import random`: others must not see the change
+    if module.random is random:  # the module has `import random`: others must not see the change
         module.random = types.SimpleNamespace(**vars(random))
     setattr(module.random, name, noted)
 
 
 class Blue:
-    """Players that lead games into many corners; none is meant to play well."""
+    """Blue agents that explore corner cases of the game; none is meant to play well."""
 
     KINDS = ("random", "decoy", "reactive", "sleep", "sparse")
 
@@ -334,10 +334,10 @@ class Blue:
         self.hosts = meta["hosts"]
         self.blocks = {name: i for i, name in enumerate(meta["actions"])}
         self.decoys = meta["decoys"]
-        self.rng = random.Random(f"{meta['blue']} {meta['seed']}")  # apart from the stream of the game
+        self.rng = random.Random(f"{meta['blue']} {meta['seed']}")  # independent of the stream of the game
 
     def choose(self, table, t):
-        """An action from Blue's table and the number of the step."""
+        """An action from Blue's table and the step number."""
         if self.kind == "mix" and t % 10 == 0:
             self.now = self.rng.choice(self.KINDS)
         return getattr(self, "_" + self.now)(table, t)
@@ -346,20 +346,20 @@ class Blue:
         return self.blocks[f"{block} {host}"]
 
     def _random(self, table, t):
-        """Any action, each with the same chance."""
+        """Any action, uniformly."""
         return self.rng.randrange(len(self.blocks))
 
     def _sleep(self, table, t):
         return 0
 
     def _decoy(self, table, t):
-        """Mostly decoys anywhere, also where they are impossible or stand already."""
+        """Mostly decoys anywhere, also where they are impossible or already deployed."""
         if self.rng.random() < 0.15:
             return self._random(table, t)
         return self._action(self.rng.choice(self.decoys), self.rng.choice(self.hosts))
 
     def _reactive(self, table, t):
-        """Sees to a host that the table shows as touched; if there is none, looks around or sets a decoy."""
+        """Treats a host on which the table shows activity; without one, analyses or deploys a decoy."""
         shown = [name for i, name in enumerate(self.hosts) if any(table[4 * i : 4 * i + 4])]
         if not shown:
             block = self.rng.choice(("Analyse", self.rng.choice(self.decoys)))
@@ -367,11 +367,11 @@ class Blue:
         return self._action(self.rng.choice(("Analyse", "Remove", "Remove", "Restore")), self.rng.choice(shown))
 
     def _sparse(self, table, t):
-        """Lets Red go far, then does anything for a while."""
+        """Sleeps while Red advances, then takes random actions for a while."""
         return self._random(table, t) if t % 30 >= 22 else 0
 
     def _churn(self, table, t):
-        """Decoys and Restores in quick turn on the hosts that lead to the server."""
+        """Alternates decoys and Restores on the hosts that lead to the server."""
         path = [name for name in self.hosts if name.startswith(("Enterprise", "Op_Server", "User"))]
         block = self.rng.choice(("Restore", self.rng.choice(self.decoys)))
         return self._action(block, self.rng.choice(path))

@@ -1,10 +1,10 @@
-"""Games in a checkout of CybORG for rows of a batch: what a worker asks for, with an interpreter of CybORG's own.
+"""CybORG games of some rows of a batch, in a worker with CybORG's own interpreter.
 
-It imports nothing of Cavalcade and keeps to Python 3.8. CybORG draws from the random stream of its process; each game
-here has a stream of its own, put in place while that game moves, so that games do not depend on who else is hosted.
+It imports nothing of Cavalcade and runs on Python 3.8. CybORG draws from the random stream of its process; each game
+has its own stream, which is installed while that game steps, so that games do not depend on the others in the process.
 
-Shows the 52 values of Blue's table; as figures which Red played; as the true state the highest session that Red has on
-each of the 13 hosts: 0 none, 1 user, 2 privileged.
+The observation is the 52 values of Blue's table; the episode statistic is the Red agent; the true state is the highest
+session of Red on each of the 13 hosts: 0 none, 1 user, 2 privileged.
 """
 
 import os
@@ -20,7 +20,7 @@ REDS = ("sleep", "bline", "meander")
 
 
 def make_rows(fields, start, stop, options):
-    """What a worker asks for."""
+    """Entry point of the worker: games of rows start … stop − 1."""
     return CyborgRows(fields, start, stop, **options)
 
 
@@ -43,7 +43,7 @@ class CyborgRows:
         fields["action_mask"][start:stop] = True
 
     def reset(self):
-        """New games where wanted."""
+        """Begins games in the rows marked `wanted`."""
         f = self._fields
         for i in range(len(self._games)):
             row = self._start + i
@@ -53,7 +53,7 @@ class CyborgRows:
                 f["terminated"][row] = f["truncated"][row] = False
 
     def step(self):
-        """One step of each game; where time is up, the next one begins."""
+        """Steps each game; at the horizon, begins the next."""
         f = self._fields
         self._clock += 1
         for i, game in enumerate(self._games):
@@ -66,7 +66,7 @@ class CyborgRows:
             f["reward"][row], f["truncated"][row] = reward, late
             if late:
                 f["final_observation"][row] = table
-                f["figures"][row, 0] = self._red[i]
+                f["episode_stats"][row, 0] = self._red[i]
                 self._begin(i, row)
             else:
                 f["observation"][row] = table
@@ -74,7 +74,7 @@ class CyborgRows:
                     f["true_state"][row] = sessions(game)
 
     def _begin(self, i, row):
-        """The next game of a row, from a seed of its own."""
+        """Begins the next game of a row, with its own seed."""
         f = self._fields
         f["episodes"][row] += 1
         words = [int(f["seed"][row]), int(f["index"][row]), int(f["episodes"][row])]
@@ -87,7 +87,7 @@ class CyborgRows:
             f["true_state"][row] = sessions(game)
 
     def _game(self, i, red):
-        """A game against a Red agent; made once for each row."""
+        """The game of a row against a Red agent, made at its first use."""
         if red not in self._made[i]:
             from CybORG import CybORG
             from CybORG.Agents import B_lineAgent, GreenAgent, RedMeanderAgent, SleepAgent
@@ -101,7 +101,7 @@ class CyborgRows:
         return self._made[i][red]
 
     def close(self):
-        """Nothing to give back."""
+        """Nothing to close: the games own no resources."""
 
 
 def sessions(game):

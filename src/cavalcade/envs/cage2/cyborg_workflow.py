@@ -1,6 +1,6 @@
-"""CybORG with workflows: as `WorkflowCage2`, but tables and true states are those of CybORG's own games.
+"""CybORG with workflows: as `WorkflowCage2`, but with the tables and true states of CybORG's games.
 
-The true state is a field of the shared block, written by the worker with the step; nothing is asked for.
+The worker writes the true state to the shared buffers in each step.
 """
 
 from typing import Any
@@ -8,18 +8,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from cavalcade.core.contract import SavedState
+from cavalcade.core.jit import kernel
+from cavalcade.core.rng import step_key
 from cavalcade.envs.cage2 import workflow
 from cavalcade.envs.cage2.cyborg import Cyborg
 from cavalcade.envs.cage2.workflow import WorkflowCage2, allowed_types, begin, write_order, write_repairs
-from cavalcade.envs.contract import SavedState
-from cavalcade.jit import kernel
-from cavalcade.rng import step_key
 from cavalcade.workflow import compliance
 
 
 @kernel
-def track_rows(s, t, c, environments, actions, tables, held, out, figures, ended):
-    """What a step means for the orders of the given environments: bonus, figures of episodes that ended, new orders.
+def track_rows(s, t, c, environments, actions, tables, held, out, episode_stats, ended):
+    """Counts a step for the orders of the given environments: adds bonuses, writes statistics, draws new orders.
 
     tables, held: (N,), Blue's tables and Red's hosts before the step.
     """
@@ -28,7 +28,7 @@ def track_rows(s, t, c, environments, actions, tables, held, out, figures, ended
         action = np.int64(actions[e])
         out.reward[e] += workflow.track(t, c, e, tables[e], held[e], action, out.reward[e], ended[i])
         if ended[i]:
-            compliance.write_figures(t, e, figures)
+            compliance.write_statistics(t, e, episode_stats)
             s.episode[e] += 1
             compliance.begin(t, e, step_key(s.key[e], s.episode[e], 0))
             write_order(t, c, e, out.words, out.values)
@@ -36,7 +36,7 @@ def track_rows(s, t, c, environments, actions, tables, held, out, figures, ended
 
 @kernel
 def show_rows(s, t, c, out, environments, held):
-    """The orders of the given environments, and what they allow; held: Red's hosts in each of them."""
+    """Writes the orders of the given environments and the types they allow; held: Red's hosts in each of them."""
     for i in range(environments.size):
         e = environments[i]
         write_order(t, c, e, out.words, out.values)
@@ -55,20 +55,20 @@ class WorkflowCyborg(Cyborg, WorkflowCage2):
         self._tables[rows], self._held[rows] = self.state.table[rows], self._hosts_held(rows)
         super()._send_checked(group, actions)
 
-    def take(self) -> int:
-        """Waits for the results of some group, and counts what they mean for the orders."""
-        group = super().take()
+    def wait_any(self) -> int:
+        """Waits until any group has results, and counts them for the orders; returns its number."""
+        group = super().wait_any()
         rows = np.arange(self.groups[group].start, self.groups[group].stop)
         ended = self.buffers.terminated[rows] | self.buffers.truncated[rows]
         track_rows(
             self.state, self.track, self.settings, rows, self._actions, self._tables, self._held, self._outputs,
-            self.figures, ended,
+            self.episode_stats, ended,
         )  # fmt: skip
         self._show_orders(rows)
         return group
 
     def save_state(self, indices: ArrayLike | None = None) -> SavedState:
-        """How many games were begun, and the orders."""
+        """As `Cyborg`, with orders and counts."""
         return self.hosted.save_state(indices) | self._saved_track(self._rows(indices))
 
     def load_state(self, saved: SavedState, indices: ArrayLike | None = None) -> None:
@@ -86,7 +86,7 @@ class WorkflowCyborg(Cyborg, WorkflowCage2):
         self._show_tables(rows, self.hosted.buffers.observation)
 
     def _hosts_held(self, rows: slice | NDArray[np.int64]) -> NDArray[np.int64]:
-        """Hosts on which Red has a session, as bits; none where the true state is not looked at."""
+        """Hosts on which Red has a session, as bits; none if the true state is not read."""
         if self.true_state is None:
             return np.zeros_like(self._held[rows])
         held = self.true_state[rows] > 0

@@ -1,4 +1,4 @@
-"""CAGE-2 as a batch environment: thousands of games behind the buffers of `envs.contract`."""
+"""CAGE-2 as a batch environment: thousands of games behind the buffers of `core.contract`."""
 
 from collections.abc import Iterable, Sequence
 from copy import copy
@@ -8,15 +8,15 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete
 from numpy.typing import ArrayLike, NDArray
 
+from cavalcade.core.contract import Buffers, Environment, EnvSpec, Packed, SavedState, checked_actions
+from cavalcade.core.errors import ActionError, ConfigError, StateError, at_least, one_of
+from cavalcade.core.jit import all_threads
+from cavalcade.core.rng import STREAMS
 from cavalcade.envs.cage2 import cpu, observe
 from cavalcade.envs.cage2.game import Outputs, Params
 from cavalcade.envs.cage2.reward import PARTS
 from cavalcade.envs.cage2.scenario import MIXED, NUM_ACTIONS, REDS, REVISIONS, VARIANTS
 from cavalcade.envs.cage2.state import GAME_FIELDS, WIDTHS, allocate, check_saved
-from cavalcade.envs.contract import Buffers, Environment, EnvSpec, Packed, SavedState, checked_actions
-from cavalcade.errors import ActionError, ConfigError, StateError, at_least, one_of
-from cavalcade.jit import all_threads
-from cavalcade.rng import STREAMS
 
 DTYPES = ("uint8", "float32")
 
@@ -26,27 +26,27 @@ class Cage2(Environment):
 
     Args:
         num_envs: games in the batch (N).
-        red: who attacks: bline, meander, sleep, or mixed (drawn per episode); one for all or one per environment.
-        revision: head, the repository as it stands, or leaderboard-2022, as it was when the leaderboard was made.
-        variant: Blue's table through the official wrapper (challenge) or the workflow-search scripts' (workflow).
+        red: Red agent: bline, meander, sleep, or mixed (drawn per episode); one for all or one per environment.
+        revision: of CybORG: head, the newest, or leaderboard-2022, that of the 2022 leaderboard.
+        variant: Blue's table as in the official wrapper (challenge) or in the workflow-search scripts (workflow).
         green: whether Green scans ports; the official evaluation has no Green.
         horizon: steps per episode; 0 for no end.
-        extras: what follows the 52 values of the table, any of scans, decoys, action, time.
+        extras: observation extras after the 52 values of the table, any of scans, decoys, action, time.
         dtype: of the observation values, uint8 or float32 (needed for time).
-        seed: of the games; a sequence gives equal shares of the environments a seed each, as for a population.
-        stream: train, evaluate or heldout: games of different streams have nothing in common.
-        first_index: index of the first environment, for a batch that is a part of a larger one.
+        seed: of the games; of a sequence, each seed takes an equal share of the environments, as for a population.
+        stream: train, evaluate or heldout: streams have no games in common.
+        first_index: index of the first environment, for a batch that is part of a larger one.
         autoreset: begin the next episode in the step that ends one.
-        threads: most CPU threads to use; 0 for all.
+        threads: maximum number of CPU threads; 0 for all.
 
     Attributes:
         state: the true state, readable in place (see `State`); sets of hosts are bits, `host_bits` unpacks them.
-        words: the observation as integers, (N, W): equal rows, equal observations.
-        reward_parts: what hosts held, impact and Restore cost in the latest step, in tenths, (N, 3).
+        words: the observation packed into integers, (N, W): equal rows are equal observations.
+        reward_parts: costs of held hosts, impact and Restore in the latest step, in tenths, (N, 3).
         final_total: return of the episode that ended in the latest step, in tenths, (N,).
     """
 
-    label_names = REDS[:MIXED]
+    episode_kind_names = REDS[:MIXED]
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class Cage2(Environment):
 
     @property
     def words(self) -> NDArray[np.int64]:
-        """The observation as integers, (N, W)."""
+        """The observation packed into integers, (N, W)."""
         return self._outputs.words
 
     @property
@@ -96,11 +96,11 @@ class Cage2(Environment):
 
     @property
     def final_total(self) -> NDArray[np.int32]:
-        """Returns of episodes in tenths, (N,), valid in rows that ended in the latest step."""
+        """Returns of episodes in tenths, (N,), valid in rows whose episode ended in the latest step."""
         return self._outputs.final_total
 
     def reset(self, *, seed: int | Sequence[int] | None = None, indices: ArrayLike | None = None) -> Buffers:
-        """Begins the next episode everywhere or in the given environments; with a seed, that seed's first episode."""
+        """Begins the next episode in all or the given environments; with a seed, the first episode of that seed."""
         rows = self._rows(indices)
         if seed is not None:
             if indices is not None:
@@ -115,7 +115,7 @@ class Cage2(Environment):
         return self.buffers
 
     def send(self, actions: ArrayLike) -> None:
-        """Hands over one action per environment; nothing changes if one of them is not allowed."""
+        """Checks and stores one action per environment; nothing changes if one of them is out of range."""
         if not self._begun:
             raise StateError("step before the first reset; call reset() once")
         array = checked_actions(actions, self.spec.num_envs)
@@ -127,7 +127,7 @@ class Cage2(Environment):
         self._sent = True
 
     def recv(self) -> Buffers:
-        """Plays the actions sent."""
+        """Steps every game with the actions sent."""
         if not self._sent:
             raise StateError("recv without actions; call send(actions) first")
         self._sent = False
@@ -135,12 +135,12 @@ class Cage2(Environment):
         return self.buffers
 
     def save_state(self, indices: ArrayLike | None = None) -> SavedState:
-        """A copy of the games, by field of `State`, row by environment."""
+        """A copy of the games by field of `State`, one row per environment."""
         rows = self._rows(indices)
         return {name: self._by_row(name)[rows].copy() for name in GAME_FIELDS}
 
     def load_state(self, saved: SavedState, indices: ArrayLike | None = None) -> None:
-        """Puts saved games into all environments or those given; nothing changes if they do not fit."""
+        """Loads saved games into all or the given environments; nothing changes if they do not fit."""
         rows = self._rows(indices)
         check_saved(saved, len(rows))
         if indices is not None and not self._begun:
@@ -150,7 +150,7 @@ class Cage2(Environment):
         self._shown(rows)
 
     def clone(self, indices: ArrayLike | None = None) -> Self:
-        """A batch that plays on from these games, apart from this one; equal actions give equal futures."""
+        """An independent batch that continues from these games; equal actions give equal futures."""
         saved = self.save_state(indices)
         other = copy(self)
         other._allocate(len(saved["key"]))
@@ -158,7 +158,7 @@ class Cage2(Environment):
         return other
 
     def _allocate(self, num_envs: int) -> None:
-        """State, outputs and spec for a number of environments."""
+        """Allocates state, outputs and spec."""
         self._everywhere = np.arange(num_envs)
         self._actions = np.zeros(num_envs, np.int32)
         self._sent = self._begun = False
@@ -172,7 +172,7 @@ class Cage2(Environment):
             final_observation=self._outputs.final_values,
             action_mask=self._outputs.mask,
         )
-        self.labels = self._outputs.final_red
+        self.episode_kinds = self._outputs.final_red
         self.packed = Packed(self._outputs.words, self._outputs.final_words, self._outputs.mask_words)
         self.spec = EnvSpec(
             name="cage2",
@@ -182,7 +182,7 @@ class Cage2(Environment):
         )
 
     def _seed(self, seed: int | Sequence[int]) -> None:
-        """Derives every environment's random key and goes back to its first episode."""
+        """Derives every environment's random key and returns to its first episode."""
         num_envs = self.spec.num_envs
         seeds = np.atleast_1d(np.asarray(seed))
         if seeds.ndim != 1 or seeds.dtype.kind not in "iu" or (seeds < 0).any():
@@ -197,7 +197,7 @@ class Cage2(Environment):
         self.state.episode[:] = 0
 
     def _rows(self, indices: ArrayLike | None) -> NDArray[np.int64]:
-        """The environments meant, as row numbers."""
+        """Row numbers of the given environments, or of all."""
         if indices is None:
             return self._everywhere
         rows = np.atleast_1d(np.asarray(indices))
@@ -208,7 +208,7 @@ class Cage2(Environment):
         return rows.astype(np.int64)
 
     def _by_row(self, name: str) -> NDArray:
-        """A field of the state, row by environment: a view."""
+        """A view of a field of the state, one row per environment."""
         field = getattr(self.state, name)
         return field.reshape(self.spec.num_envs, -1) if name in WIDTHS else field
 

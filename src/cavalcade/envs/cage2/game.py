@@ -4,17 +4,17 @@ from typing import NamedTuple
 
 import numpy as np
 
+from cavalcade.core.jit import rule
+from cavalcade.core.rng import step_key
 from cavalcade.envs.cage2 import agents, blue, observe, red, reward
 from cavalcade.envs.cage2.rng import AGENT, choose
 from cavalcade.envs.cage2.scenario import MIXED, NUM_DECOYS, NUM_HOSTS, RED_SLEEP, UNKNOWN, USER, USER0
-from cavalcade.jit import rule
-from cavalcade.rng import step_key
 
 _ANY_AGENT = (1 << MIXED) - 1
 
 
 class Params(NamedTuple):
-    """What all games of a batch share."""
+    """Settings shared by all games of a batch."""
 
     revision: int
     variant: int
@@ -25,7 +25,7 @@ class Params(NamedTuple):
 
 
 class Outputs(NamedTuple):
-    """Where a step writes, row by environment."""
+    """Output arrays of a step, one row per environment."""
 
     words: np.ndarray  # (N, W) int64: observation, packed
     values: np.ndarray  # (N, O): observation, a value per bit
@@ -153,7 +153,7 @@ def advance_packed(s, p, e, action, out):
 
 @rule
 def show(s, p, e, out):
-    """Writes what Blue may act on."""
+    """Writes the observation and the mask."""
     observe.write_words(s, p, e, out.words)
     observe.write_values(p, e, out.words, out.values)
     observe.write_mask(s, e, out.mask_words, out.mask)

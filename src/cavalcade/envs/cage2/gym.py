@@ -12,16 +12,16 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
+from cavalcade.core.errors import ActionError, ConfigError, one_of
 from cavalcade.envs.cage2.env import Cage2
 from cavalcade.envs.cage2.reward import PARTS
 from cavalcade.envs.cage2.text import game_lines
-from cavalcade.errors import ActionError, ConfigError, one_of
 
 
 class Cage2Env(gymnasium.Env):
-    """One game. Options are those of `Cage2`; the horizon ends an episode as a truncation.
+    """One game. Options are those of `Cage2`; the horizon truncates an episode.
 
-    `info` has `action_mask` (145 booleans) and what the step's reward is made of, as `hosts`, `impact` and `restore`.
+    `info` has `action_mask` (145 booleans) and the parts of the reward, `hosts`, `impact` and `restore`.
     `batch.state` is the true state.
     """
 
@@ -36,7 +36,7 @@ class Cage2Env(gymnasium.Env):
         self._action = np.zeros(1, np.int64)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None):
-        """Begins the next episode, or with a seed the first of that seed. There are no options."""
+        """Begins the next episode, or with a seed the first of that seed. Options are not accepted."""
         super().reset(seed=seed)
         if options:
             raise ConfigError(f"reset options are {options!r}; Cage2 has none, give them to gymnasium.make")
@@ -44,7 +44,7 @@ class Cage2Env(gymnasium.Env):
         return buffers.observation[0].copy(), self._info()
 
     def step(self, action):
-        """One step of Blue, Green and Red."""
+        """Steps Blue, Green and Red."""
         try:
             self._action[0] = action
         except (TypeError, ValueError, OverflowError):
@@ -56,11 +56,11 @@ class Cage2Env(gymnasium.Env):
         return buffers.observation[0].copy(), reward, False, bool(buffers.truncated[0]), self._info()
 
     def action_masks(self) -> NDArray[np.bool_]:
-        """The mask under the name that sb3-contrib asks for."""
+        """The action mask (145,), under the name that sb3-contrib expects."""
         return self.batch.buffers.action_mask[0].copy()
 
     def render(self) -> str | None:
-        """The game as text."""
+        """The game as text, with render_mode ansi."""
         return "\n".join(game_lines(self.batch)) if self.render_mode == "ansi" else None
 
     def _info(self) -> dict[str, Any]:
@@ -72,11 +72,11 @@ class Cage2Env(gymnasium.Env):
 
 
 class Cage2VectorEnv(gymnasium.vector.VectorEnv):
-    """Many games. Options are those of `Cage2`; `copy=False` returns the buffers themselves, overwritten by each step.
+    """A batch of games. Options are those of `Cage2`; `copy=False` returns the buffers, which each step overwrites.
 
-    Autoreset is same-step: in rows that end, the observation is the next episode's first, `info["final_obs"]` has the
-    last of the old and `info["final_info"]["episode"]` its return `r` and length `l`; `_final_obs` and `_final_info`
-    say which rows.
+    Autoreset is same-step: in rows whose episode ends, the observation is the first of the next episode,
+    `info["final_obs"]` has the last of the old one and `info["final_info"]["episode"]` its return `r` and length `l`;
+    `_final_obs` and `_final_info` mark the rows.
     """
 
     metadata = {"render_modes": [], "autoreset_mode": AutoresetMode.SAME_STEP}
@@ -92,7 +92,7 @@ class Cage2VectorEnv(gymnasium.vector.VectorEnv):
         self._all = np.ones(num_envs, np.bool_)
 
     def reset(self, *, seed: int | Sequence[int] | None = None, options: dict[str, Any] | None = None):
-        """Begins the next episodes, or with a seed the first of that seed; `reset_mask` in the options picks rows."""
+        """Begins the next episodes, or with a seed the first of that seed; `reset_mask` in the options selects rows."""
         options = dict(options or {})
         rows = options.pop("reset_mask", None)
         if options:
@@ -101,7 +101,7 @@ class Cage2VectorEnv(gymnasium.vector.VectorEnv):
         return self._given(buffers.observation), self._info()
 
     def step(self, actions):
-        """One step of all games."""
+        """Steps all games."""
         buffers = self.batch.step(actions)
         ended = buffers.truncated
         info = self._info()

@@ -1,11 +1,12 @@
 """What Blue sees: its table of 13 hosts, the optional extras, and the mask of decoys that would succeed.
 
-An observation is first a few integers per environment (words: 52 bits of table, then the extras asked for), then the
+An observation is first a few integers per environment (words: 52 bits of table, then the configured extras), then the
 same as one value per bit. Equal words mean equal observations.
 """
 
 import numpy as np
 
+from cavalcade.core.jit import rule
 from cavalcade.envs.cage2 import blue
 from cavalcade.envs.cage2.red import EVENT, LOCAL_PORTS, SHELL, scan_events
 from cavalcade.envs.cage2.scenario import (
@@ -36,7 +37,6 @@ from cavalcade.envs.cage2.scenario import (
     VSFTPD,
     WORKFLOW,
 )
-from cavalcade.jit import rule
 
 # Extras, as bits of `Params.extras`, in the order in which they follow the table.
 EXTRAS = ("scans", "decoys", "action", "time")
@@ -46,7 +46,7 @@ EXTRA_VALUES = (2 * NUM_HOSTS, NUM_DECOYS * NUM_HOSTS, 2 * NUM_HOSTS, 1)
 _DECOYS_PER_WORD = NUM_DECOYS // 2
 _MASK_BITS = _DECOYS_PER_WORD * NUM_HOSTS  # in each word
 FREE_BIT = _MASK_BITS  # the first of a mask word that no decoy has
-# Which bit of the mask words allows an action, 64 to a word; −1: none, it is always allowed.
+# The bit of the mask words that allows an action, 64 to a word; −1: it is always allowed.
 MASK_BITS = np.full(NUM_ACTIONS, -1, np.int8)
 MASK_BITS[FIRST_DECOY_ACTION : FIRST_DECOY_ACTION + 2 * _MASK_BITS] = np.r_[:_MASK_BITS, 64 : 64 + _MASK_BITS]
 _FIRST_KIND_OF_BLOCK = 2  # Sleep and Monitor come before the blocks

@@ -1,6 +1,6 @@
-"""The official scoring of CAGE-2: three horizons, three Red agents, the sum of nine mean returns.
+"""The official evaluation protocol of CAGE-2: three horizons, three Red agents, the sum of nine mean returns.
 
-Knows nothing of how actions are found: anything that turns a batch into actions can be scored.
+Knows nothing of policies: any function from a batch to actions can be evaluated.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from cavalcade.core.errors import one_of
 from cavalcade.envs.cage2.env import Cage2
 from cavalcade.envs.cage2.scenario import REDS as AGENTS
-from cavalcade.errors import one_of
 
 HORIZONS = (30, 50, 100)
 REDS = ("bline", "meander", "sleep")
@@ -21,7 +21,7 @@ Actor = Callable[[Any], NDArray]
 
 
 class Cell(NamedTuple):
-    """One of the nine: mean return with half the width of its 95 % interval."""
+    """One of the nine cells: mean return with half the width of its 95 % confidence interval."""
 
     horizon: int
     red: str
@@ -32,7 +32,7 @@ class Cell(NamedTuple):
 
 
 def episode_returns(actor: Actor, env: Cage2) -> NDArray[np.float64]:
-    """Returns of one episode in each environment."""
+    """Plays one episode in each environment; returns their returns, (N,)."""
     env.reset()
     for _ in range(env.params.horizon):
         env.step(actor(env))
@@ -40,7 +40,7 @@ def episode_returns(actor: Actor, env: Cage2) -> NDArray[np.float64]:
 
 
 def cell(horizon: int, red: str, returns: NDArray[np.float64]) -> Cell:
-    """The figures of a cell."""
+    """Mean, 95 % confidence interval and standard deviation of returns."""
     deviation = float(returns.std(ddof=1)) if len(returns) > 1 else 0.0
     return Cell(horizon, red, float(returns.mean()), _Z * deviation / len(returns) ** 0.5, len(returns), deviation)
 
@@ -55,7 +55,7 @@ def nine_cells(
     horizons: Iterable[int] = HORIZONS,
     **options: Any,
 ) -> Iterator[Cell]:
-    """Plays the protocol on games that no training has seen; options as for `Cage2`.
+    """Plays the protocol on held-out games; options as for `Cage2`.
 
     Cells have no game in common: environment indices start at (horizon · number of Reds + Red) · episodes.
     """
@@ -68,7 +68,7 @@ def nine_cells(
 
 
 def total(cells: Iterable[Cell]) -> tuple[float, float]:
-    """The sum of the means, and half the width of its 95 % interval."""
+    """The sum of the means, and half the width of its 95 % confidence interval."""
     cells = list(cells)
     return sum(c.mean for c in cells), float(np.sqrt(sum(c.interval**2 for c in cells)))
 

@@ -1,7 +1,7 @@
-"""Records episodes of the original CybORG, in the user's own checkout, as files that a replay can be held against.
+"""Records episodes of the original CybORG, in the user's own checkout, for verification.
 
-The games are played by `cyborg_recorder.py` in a process with CybORG's interpreter; here are its settings, and the name
-and header of the file. What a file holds: docs/trace-format.md.
+`cyborg_recorder.py` plays the games in a process with CybORG's interpreter; this module has its settings, and the name
+and header of the file. The format is described in docs/trace-format.md.
 """
 
 import re
@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cavalcade.core.errors import ConfigError, RunError, at_least, one_of, seed_from
 from cavalcade.envs.cage2.cyborg import check_clone
 from cavalcade.envs.cage2.cyborg_process import receive, send, start, stop
 from cavalcade.envs.cage2.scenario import ACTIONS, DECOYS, EXPLOITS, HOSTS, PORTS, RED_ACTIONS, REDS, REVISIONS, SUBNETS
 from cavalcade.envs.cage2.trace import STATE_FIELDS, STEP_FIELDS
-from cavalcade.errors import ConfigError, RunError, at_least, one_of, seed_from
 
 BLUES = ("random", "decoy", "reactive", "sparse", "churn", "mix", "sleep")
 
@@ -32,7 +32,7 @@ _VERSION_KEPT = ("Shared/Enums.py", r"^\s*return version_string\s*$")
 
 @dataclass(frozen=True)
 class Recording:
-    """What to play: E episodes of T steps, one after the other on one stream of random numbers."""
+    """Settings of a recording: E episodes of T steps, one after the other on one random stream."""
 
     red: str = "bline"
     blue: str = "mix"
@@ -49,12 +49,11 @@ class Recording:
         seed_from("seed", self.seed)
 
     def name(self, revision: str) -> str:
-        """The name of the file."""
         green = "on" if self.green else "off"
         return f"{revision}_red-{self.red}_blue-{self.blue}_green-{green}_T{self.steps}_seed{self.seed}.npz"
 
     def meta(self, revision: str) -> dict[str, Any]:
-        """The header of the file: what was played, and how things are numbered."""
+        """The header of the file: the settings, and the numbering of hosts, ports and so on."""
         return {
             "revision": revision,
             "red": self.red,
@@ -77,10 +76,10 @@ def revision_of(checkout: Path) -> str:
     """The revision of a checkout, read from its source.
 
     Between leaderboard-2022 (606813b) and head two rules of the game changed, each by a line that was added: a scan
-    forgets the ports of earlier ones, and a restored process keeps its version. Nothing else in the code is different,
-    so both lines make it head and none makes it leaderboard-2022; a checkout with one of them (a commit in between) is
-    neither and is refused. Changes of the user's own are not seen here; the replay of what was recorded finds those
-    that matter.
+    forgets the ports of earlier ones, and a restored process keeps its version. Nothing else in the code differs, so a
+    checkout with both lines is head and one with neither is leaderboard-2022; a checkout with one of them (a commit in
+    between) is rejected. The user's own changes are not detected here; verification of the recording finds those that
+    matter.
     """
     check_clone(checkout)
     has_line = []
@@ -89,7 +88,7 @@ def revision_of(checkout: Path) -> str:
         try:
             has_line.append(re.search(line, path.read_text(encoding="utf-8"), re.MULTILINE) is not None)
         except OSError as error:
-            raise ConfigError(f"{path} cannot be read: {error.strerror}; is {checkout} a whole clone?") from None
+            raise ConfigError(f"{path} cannot be read: {error.strerror}; is {checkout} a complete clone?") from None
     if has_line[0] != has_line[1]:
         raise ConfigError(
             f"{checkout} has one of the two changes that lead from leaderboard-2022 to head; check out 606813b for "
@@ -110,7 +109,7 @@ def record(
     revision = revision_of(checkout)
     path = folder / recording.name(revision)
     if path.exists():
-        raise ConfigError(f"{path} is there already; give another seed or another folder, or remove it")
+        raise ConfigError(f"{path} already exists; give another seed or another folder, or remove it")
     aside = path.with_name(f".{path.name}.part")
     request = {"path": str(aside.absolute()), "about": _ABOUT, "meta": recording.meta(revision)}
     try:
@@ -119,7 +118,7 @@ def record(
             process = start(_RECORDER, checkout, python)
             at_last.callback(stop, process)
             folder.mkdir(parents=True, exist_ok=True)
-            aside.touch()  # now rather than after all the games
+            aside.touch()  # fails now rather than after all the games
             send(process, request)
             while "written" not in (answer := receive(process)):
                 progress(answer["episodes"])

@@ -1,12 +1,14 @@
 """What Red's actions do. Each returns its success and the network events it leaves on its target host.
 
-Events of a host are one integer, since only these things about them are ever asked: the distinct local ports (low
+Events of a host are one integer, since only these properties are ever used: the distinct local ports (low
 bits), whether a reverse shell was seen (`SHELL`) and how many events there were (from `EVENT` upwards).
 All traffic starts on User0, whatever else Red holds.
 """
 
 import numpy as np
 
+from cavalcade.core.jit import rule
+from cavalcade.core.rng import threshold
 from cavalcade.envs.cage2.rng import DETECTION, OTHER_EXPLOIT, SESSION, TOP_EXPLOIT, chance, choose, count
 from cavalcade.envs.cage2.scenario import (
     DECOY_PORT,
@@ -44,8 +46,6 @@ from cavalcade.envs.cage2.scenario import (
     UNKNOWN,
 )
 from cavalcade.envs.cage2.scenario import TOP_EXPLOIT as TOP_OF
-from cavalcade.jit import rule
-from cavalcade.rng import threshold
 
 SHELL = PORT_EPHEMERAL << 1
 EVENT = SHELL << 1

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from cavalcade.core.jit import rule
 from cavalcade.envs.cage2.rng import count
 from cavalcade.envs.cage2.scenario import (
     COST_ONE_TENTH,
@@ -10,7 +11,6 @@ from cavalcade.envs.cage2.scenario import (
     COST_TEN_TENTHS,
     FIRST_RESTORE_ACTION,
 )
-from cavalcade.jit import rule
 
 PARTS = ("hosts", "impact", "restore")
 

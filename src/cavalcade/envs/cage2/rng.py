@@ -3,13 +3,13 @@
 A draw depends on (stream, seed, environment, episode, step, purpose) and nothing else, so the same seed gives the same
 games for any number of threads, any cut of the batch and any device.
 
-A recorded game is replayed by giving the state a script: the outcomes of the draws, and a note of which were asked for.
+A recorded game is replayed by giving the state a script: the outcomes of the draws, and a record of which were made.
 """
 
 import numpy as np
 
-from cavalcade.jit import rule
-from cavalcade.rng import below, index_below, word
+from cavalcade.core.jit import rule
+from cavalcade.core.rng import below, index_below, word
 
 # What a draw is for. Choices carry a list of up to 13 candidates in a script, chances a single 0 or 1.
 PURPOSES = (
@@ -28,7 +28,7 @@ DISAGREES = 1 << len(PURPOSES)  # shifted by a purpose: no scripted outcome was 
 
 @rule
 def count(bits):
-    """How many of the lowest 16 bits are set."""
+    """The number of set bits among the lowest 16."""
     bits = bits - (bits >> 1 & 0x5555)
     bits = (bits & 0x3333) + (bits >> 2 & 0x3333)
     bits = bits + (bits >> 4) & 0x0F0F
@@ -43,7 +43,7 @@ def lowest(bits):
 
 @rule
 def ask(s, e, purpose):
-    """Notes in a scripted game that the original makes a draw here, also where its outcome has no effect."""
+    """Records in a scripted game that the original makes a draw here, also where its outcome has no effect."""
     if s.script.size > 0:
         s.asked[e] |= 1 << purpose
 
@@ -59,7 +59,7 @@ def chance(s, e, key, purpose, limit):
 
 @rule
 def choose(s, e, key, purpose, candidates):
-    """One of the set bits of `candidates` (at least one), each with the same chance."""
+    """A uniform choice among the set bits of `candidates` (at least one)."""
     if s.script.size > 0:
         ask(s, e, purpose)
         return scripted(s, e, purpose, candidates)

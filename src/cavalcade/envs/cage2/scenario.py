@@ -178,9 +178,9 @@ COMPROMISED_BITS = sum(0b1100 << 4 * h for h in range(NUM_HOSTS))
 NO_ACTIVITY, SCAN_ACTIVITY, EXPLOIT_ACTIVITY = 0b00, 0b01, 0b11
 UNKNOWN_LEVEL, USER_LEVEL, PRIVILEGED_LEVEL = 0b01, 0b10, 0b11
 
-# The game as the repository stands, and as it stood when the 2022 leaderboard was computed.
+# Revisions of CybORG: the newest, and that of the 2022 leaderboard.
 REVISIONS = ("head", "leaderboard-2022")
 HEAD, LEADERBOARD_2022 = range(2)
-# Blue's table through the official wrapper, and through the one of the CAGE-2 workflow-search scripts.
+# Blue's table as in the official wrapper, and as in the CAGE-2 workflow-search scripts.
 VARIANTS = ("challenge", "workflow")
 CHALLENGE, WORKFLOW = range(2)

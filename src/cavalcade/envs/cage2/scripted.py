@@ -1,4 +1,4 @@
-"""Blue players without learning, for batches: the yardsticks of CAGE-2."""
+"""Scripted Blue agents for batches: the baselines of CAGE-2."""
 
 from collections.abc import Callable, Sequence
 
@@ -41,7 +41,7 @@ from cavalcade.envs.cage2.state import host_bits
 
 Blue = Callable[[Cage2, np.random.Generator], NDArray[np.int64]]
 
-# The reactive player's order of hosts: the server first, then what leads to it.
+# The reactive agent's order of hosts: the server first, then the hosts that lead to it.
 _BY_VALUE = np.array([OP_SERVER, ENT2, ENT1, ENT0, OP_HOST2, OP_HOST1, OP_HOST0, USER4, USER3, USER2, USER1])
 
 
@@ -51,12 +51,12 @@ def sleep(env: Cage2, _: np.random.Generator) -> NDArray[np.int64]:
 
 
 def random(env: Cage2, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Any of the 145 actions, each with the same chance."""
+    """Any of the 145 actions, uniformly."""
     return rng.integers(NUM_ACTIONS, size=env.spec.num_envs)
 
 
 def react(env: Cage2, _: np.random.Generator) -> NDArray[np.int64]:
-    """Repairs the most valuable host it believes compromised: Remove if User, else Restore; with none, looks around."""
+    """Repairs the most valuable host it believes compromised: Remove if User, else Restore; without one, analyses."""
     levels = env.words[:, :1] >> 4 * _BY_VALUE + 2 & 0b11  # (N, 11)
     suspicious = levels != 0
     first = suspicious.argmax(axis=1)
@@ -70,8 +70,8 @@ def react(env: Cage2, _: np.random.Generator) -> NDArray[np.int64]:
 def react_restore(env: Cage2, _: np.random.Generator) -> NDArray[np.int64]:
     """The organisers' baseline: monitors, and restores the host on which a reverse shell was just detected.
 
-    It reads more than the 52 values: an alert names a process only for a shell, never for ssh. It looks only at what
-    came of its own Monitor, so a Restore costs it a step of blindness.
+    It reads more than the 52 values: an alert names a process only for a shell, never for ssh. It reads only the result
+    of its own Monitor, so a Restore costs it a step without information.
     """
     s = env.state
     host = np.maximum(s.red_target, 0).astype(np.int64)
@@ -84,7 +84,7 @@ def greedy(order: Sequence[str], *, corrected: bool) -> Blue:
     """The greedy heuristic of the workflow-search scripts: restores hosts of the first type of an order that Red holds.
 
     It sees the true state. The original restores any host of that type, and User0, which Red always holds, makes `user`
-    count as held at all times. The corrected form restores a host that is really held, User0 aside, or sleeps.
+    count as held at all times. The corrected form restores a host that Red really holds, except User0, or sleeps.
     """
     types = [HOST_TYPES.index(name) for name in order]
 

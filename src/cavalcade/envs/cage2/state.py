@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from cavalcade.core.errors import StateError
 from cavalcade.envs.cage2.rng import SCRIPT_SIZE
 from cavalcade.envs.cage2.scenario import (
     NUM_ACTIONS,
@@ -21,18 +22,17 @@ from cavalcade.envs.cage2.scenario import (
     RED_ACTIONS,
     REDS,
 )
-from cavalcade.errors import StateError
 
 
 class State(NamedTuple):
-    """Everything a game is, entry by environment (width > 1: that many entries in a row)."""
+    """The complete state of a game, one entry per environment (with a width > 1: that many entries per row)."""
 
     # Where the game stands.
     key: np.ndarray  # uint64: this environment's random key
     episode: np.ndarray  # int32: episodes begun before this one
     step: np.ndarray  # int32: steps taken in this episode
     total: np.ndarray  # int32: reward so far in this episode, in tenths
-    red_setting: np.ndarray  # int8: agent asked for, may be MIXED
+    red_setting: np.ndarray  # int8: configured agent, may be MIXED
     red: np.ndarray  # int8: agent of this episode
 
     # The true state of the network.
@@ -102,12 +102,12 @@ GAME_FIELDS = tuple(name for name in State._fields if name not in REPLAY_FIELDS)
 
 
 def dtype_of(field: str) -> np.dtype:
-    """The type of a field's entries; sets of hosts, the rule, are int16."""
+    """The dtype of a field; int16, a set of hosts, unless stated otherwise."""
     return np.dtype(_DTYPES.get(field, np.int16))
 
 
 def allocate(num_envs: int, *, scripted: bool = False) -> State:
-    """An all-zero state; `reset` makes games of it."""
+    """An all-zero state; `reset` begins its games."""
     return State(
         *(
             np.zeros(0 if name in REPLAY_FIELDS and not scripted else num_envs * WIDTHS.get(name, 1), dtype_of(name))
@@ -117,11 +117,11 @@ def allocate(num_envs: int, *, scripted: bool = False) -> State:
 
 
 def bytes_per_environment() -> int:
-    """Size of one game."""
+    """Bytes of one game."""
     return sum(dtype_of(name).itemsize * WIDTHS.get(name, 1) for name in GAME_FIELDS)
 
 
-# What the compiled rules rely on, beyond host sets of 13 bits: values that index tables or have a meaning of their own.
+# Ranges that the compiled rules rely on, beyond host sets of 13 bits: values that index tables or have a meaning.
 _RANGES = {
     "episode": (0, 2**31 - 1), "step": (0, 2**31 - 1), "total": (-(2**31), 2**31 - 1), "key": (0, 2**64 - 1),
     "red_setting": (0, len(REDS) - 1), "red": (0, len(REDS) - 2), "red_success": (0, 2), "blue_success": (0, 2),
@@ -136,7 +136,7 @@ _HOST_SET = (0, 2**NUM_HOSTS - 1)
 
 
 def check_saved(saved: Mapping[str, np.ndarray], num_envs: int) -> None:
-    """Refuses what is not a saved state of that many environments."""
+    """Raises `StateError` unless this is a saved state of that many environments."""
     if missing := [name for name in GAME_FIELDS if name not in saved]:
         raise StateError(f"the saved state lacks {', '.join(missing)}; it must come from save_state of this version")
     for name in GAME_FIELDS:

@@ -1,4 +1,4 @@
-"""One game in words: what was done, what Blue sees, what is really so."""
+"""One game as text: the actions, Blue's view, the true state."""
 
 from typing import NamedTuple
 
@@ -24,7 +24,7 @@ BELIEFS = ("", "unknown", "user", "privileged")
 
 
 class HostView(NamedTuple):
-    """A host as Blue sees it and as it is."""
+    """A host in Blue's view and in the true state."""
 
     name: str
     activity: str
@@ -34,7 +34,6 @@ class HostView(NamedTuple):
 
 
 def host_views(env: Cage2, e: int = 0) -> list[HostView]:
-    """All hosts of one game."""
     s, views = env.state, []
     for h, name in enumerate(HOSTS):
         bits = int(s.table[e]) >> 4 * h
@@ -45,7 +44,7 @@ def host_views(env: Cage2, e: int = 0) -> list[HostView]:
 
 
 def blue_line(env: Cage2, e: int = 0) -> str:
-    """What Blue did in the latest step."""
+    """Blue's action of the latest step."""
     action = int(env.state.blue_action[e])
     if action < 0:
         return "-"
@@ -53,7 +52,7 @@ def blue_line(env: Cage2, e: int = 0) -> str:
 
 
 def red_line(env: Cage2, e: int = 0) -> str:
-    """What Red did in the latest step."""
+    """Red's action of the latest step."""
     s = env.state
     action, target, exploit = int(s.red_action[e]), int(s.red_target[e]), int(s.red_exploit[e])
     if action == RED_SLEEP:
@@ -64,23 +63,23 @@ def red_line(env: Cage2, e: int = 0) -> str:
 
 
 def green_line(env: Cage2, e: int = 0) -> str:
-    """What Green did in the latest step."""
+    """Green's action of the latest step."""
     target = int(env.state.green_target[e])
     return f"scans {HOSTS[target]}" if 0 <= target < NUM_HOSTS else "sleeps"
 
 
 def service_line(env: Cage2, e: int = 0) -> str:
-    """How the operational service fares."""
+    """The state of the operational service."""
     return "runs" if env.state.ot_running[e] else "is DOWN: -10 a step"
 
 
 def red_name(env: Cage2, e: int = 0) -> str:
-    """Which agent plays Red in this episode."""
+    """The Red agent of this episode."""
     return REDS[env.state.red[e]]
 
 
 def game_lines(env: Cage2, e: int = 0) -> list[str]:
-    """The whole game as plain text: who did what, then a table of the hosts."""
+    """The whole game as plain text: the actions, then a table of the hosts."""
     s = env.state
     lines = [
         f"step {s.step[e]}  reward {env.buffers.reward[e]:.1f}  so far {s.total[e] / 10:.1f}  "

@@ -1,9 +1,9 @@
-"""Recorded episodes of the original, and their replay here with every recorded outcome forced.
+"""Recorded episodes of the original, and their verification: the game is replayed with every recorded outcome forced.
 
-A file (NumPy archive, described in docs/trace-format.md) holds what Blue did, the outcome of each random draw, and what
-followed: Red's action, both observation variants, the reward and the true state. A replay is exact only if all of that
-is reproduced and exactly the recorded draws are asked for. Counts of equal sessions and decoys are compared as
-booleans, since how many there are never matters; everything else exactly.
+A file (NumPy archive, described in docs/trace-format.md) holds Blue's actions, the outcome of each random draw, and the
+results: Red's action, both observation variants, the reward and the true state. A replay is exact only if it reproduces
+all of them and makes exactly the recorded draws. Counts of equal sessions and decoys are compared as booleans, since
+their number never matters; everything else is compared exactly.
 """
 
 import json
@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from cavalcade.core.errors import TraceError, one_of
 from cavalcade.envs.cage2 import rng
 from cavalcade.envs.cage2.env import Cage2
 from cavalcade.envs.cage2.scenario import (
@@ -38,7 +39,6 @@ from cavalcade.envs.cage2.scenario import (
     VARIANTS,
 )
 from cavalcade.envs.cage2.state import allocate, host_bits
-from cavalcade.errors import TraceError, one_of
 
 # Recorded fields: axes after [episode, step]. State fields have one entry more than steps: index 0 is after reset.
 STEP_FIELDS: dict[str, tuple[int, ...]] = {
@@ -60,13 +60,13 @@ STATE_FIELDS: dict[str, tuple[int, ...]] = {
     **dict.fromkeys(("s_red_knows_subnet", "s_me_scanned_subnet"), (3,)),
     **dict.fromkeys(("s_ot_running", "s_ot_stoppable", "s_ot_known", "s_bline_state"), ()),
 }  # fmt: skip
-# What is compared: all of the above but Blue's actions and the outcomes that are forced, of which `draws` is compared,
-# that is, which of them the game asked for.
+# Compared: all of the above except Blue's actions and the forced outcomes; of the latter `draws`, the purposes for
+# which the game drew.
 COMPARED = (
     "red_type", "red_target", "red_success", "red_exploit", "blue_success", "reward", "done", "draws",
     "d_exploit_nother", *STATE_FIELDS,
 )  # fmt: skip
-# What a replay feeds to the game, and so has to be sound before it starts.
+# Inputs of a replay, checked before it starts.
 _FORCED_RANGES = {
     "blue_action": (0, NUM_ACTIONS - 1), "green_type": (0, 1), "green_target": (-1, 12), "d_bline_target": (-1, 12),
     "d_exploit_other": (-1, 7), "d_meander_addr_perm": (-1, 12), "d_meander_host_perm": (-1, 12),
@@ -89,7 +89,7 @@ class Trace:
 
 
 class Difference(NamedTuple):
-    """The first place where the game here is not the recorded one."""
+    """The first place where the game differs from the recorded one."""
 
     path: Path
     variant: str
@@ -120,7 +120,7 @@ def load_trace(path: str | Path) -> Trace:
         raise TraceError(f"{path}: no such file") from None
     except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError, zipfile.BadZipFile) as error:
         raise TraceError(
-            f"{path}: not a whole file of recorded episodes ({type(error).__name__} in reading it)"
+            f"{path}: not a complete file of recorded episodes ({type(error).__name__} in reading it)"
         ) from None
     try:
         one_of("its revision", revision, REVISIONS)
@@ -285,7 +285,7 @@ def _compare(trace: Trace, variant: str, history: dict[str, NDArray]) -> Differe
 
 
 def _words(name: str, value) -> str:
-    """A value of a field, in words where a number says nothing."""
+    """A value of a field as text: names where a number says nothing."""
     if name == "draws":
         asked = [purpose for i, purpose in enumerate(rng.PURPOSES) if value >> i & 1]
         wrong = [purpose for i, purpose in enumerate(rng.PURPOSES) if value >> len(rng.PURPOSES) + i & 1]

@@ -1,9 +1,9 @@
-"""CAGE-2 with workflows: each game has an order of host types to repair; it binds and is counted inside the step.
+"""CAGE-2 with workflows: each game has an order of host types to repair, enforced and counted inside the step.
 
-What Blue sees open: the types with a host that its own table shows compromised. What is truly open: those with a host
-on which Red has a session. User0, where Red always is, counts for neither. What is attempted: the type of the host that
-a Remove or Restore is aimed at. Where the order is enforced by a mask, Remove and Restore of a type are allowed or
-forbidden together. The order follows the observation as 25 bits, place by type, unless the batch is made without.
+Blue sees a type open if its table shows a host of that type compromised; a type is truly open if Red has a session on
+one of its hosts. User0, where Red always is, counts for neither. The attempted type is that of the host that a Remove
+or Restore is aimed at. Where a mask enforces the order, Remove and Restore of a type are allowed or forbidden together.
+The order follows the observation as 25 bits, place by type, unless `show_order` is off.
 """
 
 from collections.abc import Sequence
@@ -14,6 +14,10 @@ import numpy as np
 from gymnasium.spaces import Box
 from numpy.typing import ArrayLike, NDArray
 
+from cavalcade.core.contract import Buffers, Packed, SavedState
+from cavalcade.core.errors import StateError, one_of
+from cavalcade.core.jit import kernel, rule
+from cavalcade.core.rng import step_key
 from cavalcade.envs.cage2 import blue, cpu, game, observe
 from cavalcade.envs.cage2.env import Cage2
 from cavalcade.envs.cage2.orders import CAGE2
@@ -28,10 +32,6 @@ from cavalcade.envs.cage2.scenario import (
     TYPE_OF,
     USER0,
 )
-from cavalcade.envs.contract import Buffers, Packed, SavedState
-from cavalcade.errors import StateError, one_of
-from cavalcade.jit import kernel, rule
-from cavalcade.rng import step_key
 from cavalcade.workflow import compliance
 from cavalcade.workflow.compliance import AT_OPEN, AT_SEEN, MEASURES, NOTHING, Settings
 from cavalcade.workflow.enforcement import allowed_subtasks
@@ -45,18 +45,18 @@ ORDER_BITS = _VALUES
 _REPAIR_BIT = observe.FREE_BIT  # of mask word 0: repairs of type 0; the others follow
 _DECOY_BITS = (1 << _REPAIR_BIT) - 1
 FIRST_REMOVE_ACTION = FIRST_BLOCK + NUM_HOSTS * REMOVE
-# Which bit of the mask words allows an action, −1 for none: decoys as in every game, and repairs by type.
+# The bit of the mask words that allows an action, −1 if it is always allowed: decoys as in every game, repairs by type.
 MASK_BITS = observe.MASK_BITS.copy()
 for _first in (FIRST_REMOVE_ACTION, FIRST_RESTORE_ACTION):
     MASK_BITS[_first : _first + NUM_HOSTS] = _REPAIR_BIT + TYPE_OF
-# Hosts as every fourth bit, as a table has them; User0 left out.
+# Hosts at every fourth bit, as in a table; without User0.
 _HOSTS = sum(1 << 4 * h for h in range(NUM_HOSTS) if h != USER0)
 _TYPE_HOSTS = np.array([sum(1 << 4 * h for h in range(NUM_HOSTS) if TYPE_OF[h] == k) for k in range(_TYPES)], np.int64)
 
 
 @rule
 def seen_hosts(table, until):
-    """Hosts that Blue's table shows compromised, every fourth bit; after a Remove they are unknown until restored."""
+    """Hosts that Blue's table shows compromised, at every fourth bit; until RESTORED, also unknown (removed) ones."""
     shown = table >> 3
     if until == RESTORED:
         shown |= table >> 2
@@ -65,7 +65,7 @@ def seen_hosts(table, until):
 
 @rule
 def seen_types(shown):
-    """The types of hosts that are shown compromised, as bits."""
+    """The types of the hosts shown compromised, as bits."""
     found = 0
     for kind in range(_TYPES):
         if shown & _TYPE_HOSTS[kind]:
@@ -81,7 +81,7 @@ def held_hosts(s, e):
 
 @rule
 def types_of(held):
-    """The types of some hosts, as bits."""
+    """The types of a set of hosts, as bits."""
     found = 0
     for kind in range(_TYPES):
         if held & TYPE_HOSTS[kind]:
@@ -91,7 +91,7 @@ def types_of(held):
 
 @rule
 def attempted_type(action):
-    """The type that a Remove or Restore is aimed at."""
+    """The type that a Remove or Restore is aimed at, else NOTHING."""
     block = blue.block_of(action)
     return TYPE_OF[blue.host_of(action)] if block in (REMOVE, RESTORE) else NOTHING
 
@@ -111,7 +111,7 @@ def track(t, c, e, table, held, action, reward, ended):
 
 @rule
 def write_order(t, c, e, words, values):
-    """The order at the end of the observation."""
+    """Writes the order at the end of the observation."""
     if c.show_order:
         bits = compliance.order_bits(t, e)
         words[e, words.shape[1] - 1] = bits
@@ -126,7 +126,7 @@ def allowed_types(t, c, e, table, held):
 
 @rule
 def write_repairs(e, allowed, out):
-    """Which types may be repaired, into the mask and its words."""
+    """Writes the types that may be repaired into the mask and its words."""
     out.mask_words[e, 0] = out.mask_words[e, 0] & _DECOY_BITS | allowed << _REPAIR_BIT
     for host in range(NUM_HOSTS):
         free = allowed >> TYPE_OF[host] & 1 != 0
@@ -135,14 +135,14 @@ def write_repairs(e, allowed, out):
 
 
 @rule
-def advance(s, p, e, action, out, t, c, figures):
-    """One step of a game, and what it means for the order."""
+def advance(s, p, e, action, out, t, c, episode_stats):
+    """Steps a game and counts the step for its order; writes all outputs."""
     table, held = s.table[e], held_hosts(s, e)
     game.advance(s, p, e, action, out)
     ended = out.truncated[e]
     out.reward[e] += track(t, c, e, table, held, action, out.reward[e], ended)
     if ended:
-        compliance.write_figures(t, e, figures)
+        compliance.write_statistics(t, e, episode_stats)
         write_order(t, c, e, out.final_words, out.final_values)
         if p.autoreset:
             compliance.begin(t, e, step_key(s.key[e], s.episode[e], 0))
@@ -151,15 +151,15 @@ def advance(s, p, e, action, out, t, c, figures):
 
 
 @rule
-def advance_packed(s, p, e, action, out, t, c, figures):
-    """The same with observation and mask as integers only."""
+def advance_packed(s, p, e, action, out, t, c, episode_stats):
+    """As `advance`, but writes observation and mask as packed integers only."""
     table, held = s.table[e], held_hosts(s, e)
     game.advance_packed(s, p, e, action, out)
     last = out.words.shape[1] - 1
     ended = out.truncated[e]
     out.reward[e] += track(t, c, e, table, held, action, out.reward[e], ended)
     if ended:
-        compliance.write_figures(t, e, figures)
+        compliance.write_statistics(t, e, episode_stats)
         if c.show_order:
             out.final_words[e, last] = compliance.order_bits(t, e)
         if p.autoreset:
@@ -171,51 +171,49 @@ def advance_packed(s, p, e, action, out, t, c, figures):
 
 @kernel
 def begin(s, t, environments):
-    """New episodes in the given environments."""
+    """Begins episodes in the given environments."""
     for e in environments:
         compliance.begin(t, e, step_key(s.key[e], s.episode[e], 0))
 
 
 @kernel
 def show(s, t, c, out, environments):
-    """The orders of the given environments, and what they allow."""
+    """Writes the orders of the given environments and the types they allow."""
     for e in environments:
         write_order(t, c, e, out.words, out.values)
         write_repairs(e, allowed_types(t, c, e, s.table[e], held_hosts(s, e)), out)
 
 
 @kernel
-def step_range(s, p, actions, out, t, c, figures, start, stop):
-    """One step of environments start … stop − 1."""
+def step_range(s, p, actions, out, t, c, episode_stats, start, stop):
+    """Steps environments start … stop − 1."""
     for e in range(start, stop):
-        advance(s, p, e, np.int64(actions[e]), out, t, c, figures)
+        advance(s, p, e, np.int64(actions[e]), out, t, c, episode_stats)
 
 
 @kernel(parallel=True)
-def step_threads(s, p, actions, out, t, c, figures, threads):
-    """One step of all environments, cut into one range per thread."""
+def step_threads(s, p, actions, out, t, c, episode_stats, threads):
+    """Steps all environments, in one range per thread."""
     n = actions.size
     for i in numba.prange(threads):
-        step_range(s, p, actions, out, t, c, figures, i * n // threads, (i + 1) * n // threads)
+        step_range(s, p, actions, out, t, c, episode_stats, i * n // threads, (i + 1) * n // threads)
 
 
 class WorkflowCage2(Cage2, WorkflowEnvironment):
-    """A batch of CAGE-2 games with an order each; `assign` says which.
+    """A batch of CAGE-2 games with an order each, set by `assign`.
 
-    The reward is that of the game plus the alignment bonus; `figures` has them apart for each episode that ends, with
-    its compliance. Other arguments as for `Cage2`.
+    The reward is that of the game plus the alignment bonus; `episode_stats` has both separately, and the compliance.
 
     Args:
         num_envs: games in the batch.
-        measure: of compliance that alignment rewards pay for: table, true, choice or original.
-        open_until: restored: a host that was removed from and not restored still counts as shown compromised; removed:
-            it does not.
-        show_order: whether the order is part of the observation; where all games have the same, it says nothing.
+        measure: measure of compliance that alignment rewards pay for: table, true, choice or original.
+        open_until: restored: after a Remove, a host counts as compromised until it is restored; removed: it does not.
+        show_order: whether the order is part of the observation; if all games have the same, it carries no information.
         alpha: reward for keeping the order, with alignment alpha-beta.
         beta: cost of breaking it.
-        gamma: discount of alignment potential.
-        horizon_ends: whether the learner treats running out of time as the end of the game.
-        **options: of `Cage2`.
+        gamma: discount factor of alignment potential.
+        timeout_is_terminal: whether training treats a time limit as the end of the game.
+        **options: those of `Cage2`.
     """
 
     subtasks = CAGE2
@@ -230,12 +228,12 @@ class WorkflowCage2(Cage2, WorkflowEnvironment):
         alpha: float = 0.1,
         beta: float = 0.2,
         gamma: float = 0.99,
-        horizon_ends: bool = True,
+        timeout_is_terminal: bool = True,
         **options: Any,
     ):
         until = one_of("open_until", open_until, UNTIL)
         code = one_of("compliance", measure, MEASURES)
-        self.settings = Settings(code, alpha, beta, gamma, int(horizon_ends), until, int(show_order))
+        self.settings = Settings(code, alpha, beta, gamma, int(timeout_is_terminal), until, int(show_order))
         super().__init__(num_envs, **options)
 
     def _begin_first(self, rows: NDArray[np.int64], seed: int) -> None:
@@ -248,7 +246,6 @@ class WorkflowCage2(Cage2, WorkflowEnvironment):
         self._shown(rows)
 
     def reset(self, *, seed: int | Sequence[int] | None = None, indices: ArrayLike | None = None) -> Buffers:
-        """Begins the next episode everywhere or in the given environments."""
         super().reset(seed=seed, indices=indices)
         rows = self._rows(indices)
         begin(self.state, self.track, rows)
@@ -256,12 +253,11 @@ class WorkflowCage2(Cage2, WorkflowEnvironment):
         return self.buffers
 
     def recv(self) -> Buffers:
-        """Plays the actions sent."""
         if not self._sent:
             raise StateError("recv without actions; call send(actions) first")
         self._sent = False
         s, p, out, n = self.state, self.params, self._outputs, self.spec.num_envs
-        tracked = (self.track, self.settings, self.figures)
+        tracked = (self.track, self.settings, self.episode_stats)
         threads = min(self.threads, n // cpu.ENVIRONMENTS_PER_THREAD)
         if threads > 1:
             step_threads(s, p, self._actions, out, *tracked, threads)
@@ -270,11 +266,10 @@ class WorkflowCage2(Cage2, WorkflowEnvironment):
         return self.buffers
 
     def save_state(self, indices: ArrayLike | None = None) -> SavedState:
-        """A copy of the games and of what is counted about them."""
+        """A copy of the games, their orders and counts."""
         return super().save_state(indices) | self._saved_track(self._rows(indices))
 
     def load_state(self, saved: SavedState, indices: ArrayLike | None = None) -> None:
-        """Puts saved games into all environments or those given; nothing changes if they do not fit."""
         rows = self._rows(indices)
         self._check_track(saved, len(rows))
         super().load_state(saved, indices)
@@ -284,7 +279,7 @@ class WorkflowCage2(Cage2, WorkflowEnvironment):
     def _allocate(self, num_envs: int) -> None:
         super()._allocate(num_envs)
         self.track = compliance.allocate(num_envs, _TYPES)
-        self.figures: NDArray[np.float64] = np.zeros((num_envs, len(self.figure_names)))
+        self.episode_stats: NDArray[np.float64] = np.zeros((num_envs, len(self.episode_stat_names)))
         if not self.settings.show_order:
             return
         out = self._outputs

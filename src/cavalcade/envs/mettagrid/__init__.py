@@ -1,1 +1,1 @@
-"""MettaGrid, the real one: the package's C++ simulator, hosted in workers. Needs the extra `mettagrid`."""
+"""MettaGrid: the package's C++ simulator, hosted in workers. Needs the extra `mettagrid`."""

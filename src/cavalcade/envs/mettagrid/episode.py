@@ -1,4 +1,4 @@
-"""One arena of its own, for looking at: played step by step, recorded for MettaScope, drawn as text."""
+"""A single arena to look at: stepped interactively, recorded for MettaScope, drawn as text."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -8,20 +8,20 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete
 from numpy.typing import ArrayLike, NDArray
 
-from cavalcade.envs.contract import Buffers, Environment, EnvSpec, SavedState
+from cavalcade.core.contract import Buffers, Environment, EnvSpec, SavedState
+from cavalcade.core.errors import StateError
 from cavalcade.envs.mettagrid.rows import episode_seeds
-from cavalcade.errors import StateError
 
 _LETTERS = {"wall": "#", "agent": "@", "empty": "."}
 
 
 class Episode(Environment):
-    """A batch of the agents of one arena, for a single episode of the package's own simulation.
+    """The agents of one arena as a batch, for a single episode of MettaGrid's `Simulation`.
 
-    It is the first episode that arena `index` of a hosted batch with this seed would play.
+    It is the first episode of arena `index` of a hosted batch with this seed.
     """
 
-    continues = False
+    resumable = False
 
     def __init__(self, config: Any, seed: int, *, index: int = 0, handlers: tuple[Any, ...] = ()):
         from mettagrid.simulator import Simulation
@@ -53,11 +53,10 @@ class Episode(Environment):
 
     @property
     def over(self) -> bool:
-        """Whether time is up."""
         return self.simulation.is_done()
 
     def send(self, actions: ArrayLike) -> None:
-        """One step of the arena."""
+        """Steps the arena."""
         if self.over:
             raise StateError("the episode is over; make another")
         self._memory.actions[:] = np.asarray(actions)
@@ -65,23 +64,18 @@ class Episode(Environment):
         self.total += self._memory.rewards
 
     def recv(self) -> Buffers:
-        """What the step gave."""
         return self.buffers
 
     def reset(self, **_: Any) -> Buffers:
-        """An episode begins once, when it is made."""
-        raise StateError("an episode cannot begin anew; make another")
+        raise StateError("an episode cannot be reset; make another")
 
     def save_state(self, indices: ArrayLike | None = None) -> SavedState:
-        """It cannot be saved."""
         raise StateError("episodes of MettaGrid cannot be saved")
 
     def load_state(self, saved: SavedState, indices: ArrayLike | None = None) -> None:
-        """It cannot be loaded."""
         raise StateError("episodes of MettaGrid cannot be saved")
 
     def clone(self, indices: ArrayLike | None = None) -> "Episode":
-        """It cannot be cloned."""
         raise StateError("episodes of MettaGrid cannot be cloned")
 
     def picture(self) -> str:
@@ -94,7 +88,7 @@ class Episode(Environment):
         return "\n".join("".join(row) for row in grid)
 
     def held(self) -> dict[str, int]:
-        """What all agents hold together, by resource."""
+        """The resources that all agents hold together, by name."""
         s = self.simulation
         found = dict.fromkeys(s.resource_names, 0)
         for thing in s.grid_objects().values():
@@ -107,7 +101,10 @@ class Episode(Environment):
 def record_episode(
     config: Any, seed: int, actor: Callable[[Environment], NDArray], path: Path, steps: int = 0, *, index: int = 0
 ) -> float:
-    """Plays an episode and writes it in the format of MettaScope; returns the mean return of its agents."""
+    """Plays an episode and writes a MettaScope recording; returns the mean return of its agents.
+
+    steps: length of the recording, 0 for the whole episode.
+    """
     from mettagrid.simulator.replay_log_writer import InMemoryReplayWriter
 
     writer = InMemoryReplayWriter()

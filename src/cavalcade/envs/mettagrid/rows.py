@@ -1,9 +1,9 @@
-"""Arenas of MettaGrid for rows of a batch: what a worker asks for. A row is an agent.
+"""MettaGrid arenas of some rows of a batch, in a worker. A row is an agent.
 
-The C++ simulator writes tokens, rewards and ends straight into the rows. An episode is a new C++ object, from a
-configuration that is converted once (0.5 ms instead of 4), with a map and a random stream of its own. Running out of
-time is a truncation, whatever the configuration says. The simulator never clears its end flags, and clears rewards when
-it is bound to buffers; both are seen to here.
+The C++ simulator writes tokens, rewards and end flags straight into the rows. An episode is a new C++ object, from a
+configuration that is converted once (0.5 ms instead of 4), with its own map and random stream. A time limit is always a
+truncation, whatever the configuration says. The simulator never clears its end flags, and clears rewards when it is
+bound to buffers; this module handles both.
 """
 
 from typing import Any
@@ -14,13 +14,13 @@ from cavalcade.envs.mettagrid.tasks import load_task
 
 
 def episode_seeds(seed: int, index: int, episode: int) -> tuple[int, int]:
-    """Seeds of the map and of the simulator, of an episode of an arena; `index` is that of its first agent."""
+    """Seeds of the map and of the simulator for an episode of an arena; `index` is that of its first agent."""
     map_seed, own = (int(word >> 1) for word in np.random.SeedSequence([seed, index, episode]).generate_state(2))
     return map_seed, own
 
 
 def make_rows(fields: dict[str, np.ndarray], start: int, stop: int, options: dict[str, Any]) -> "MettagridRows":
-    """What a worker asks for."""
+    """Entry point of the worker: arenas of rows start … stop − 1."""
     return MettagridRows(fields, start, stop, **options)
 
 
@@ -50,7 +50,7 @@ class MettagridRows:
         self._over, self._late = fields["terminated"][start:stop], fields["truncated"][start:stop]
 
     def reset(self) -> None:
-        """New episodes in the arenas whose agents are wanted."""
+        """Begins episodes in the arenas with rows marked `wanted`."""
         f = self._fields
         for i, rows in enumerate(self._arenas):
             if f["wanted"][rows].any():
@@ -59,7 +59,7 @@ class MettagridRows:
                 f["final_observation"][rows] = 0
 
     def step(self) -> None:
-        """One step of each arena; where time is up, the next episode begins."""
+        """Steps each arena; at the time limit, begins the next episode."""
         self._over[:] = False
         self._late[:] = False
         for i, rows in enumerate(self._arenas):
@@ -69,18 +69,18 @@ class MettagridRows:
                 self._end(i, rows)
 
     def _end(self, i: int, rows: slice) -> None:
-        """Books the last observations of an episode and begins the next."""
+        """Writes the final observations and statistics of an episode and begins the next."""
         f = self._fields
         f["final_observation"][rows] = f["observation"][rows]
         reward = f["reward"][rows].copy()
         if self._stats:
             found = self._simulators[i].get_episode_stats()["agent"]
-            f["figures"][rows] = [[agent.get(name, 0.0) for name in self._stats] for agent in found]
+            f["episode_stats"][rows] = [[agent.get(name, 0.0) for name in self._stats] for agent in found]
         self._begin(i, rows)
         f["reward"][rows], f["terminated"][rows], f["truncated"][rows] = reward, False, True
 
     def _begin(self, i: int, rows: slice) -> None:
-        """A new episode: map and random stream are those of its seed, arena and number."""
+        """Begins an episode; its map and random stream depend on (seed, arena, episode number)."""
         from mettagrid.config.mettagrid_c_config import rename_map_agents
         from mettagrid.mettagrid_c import MettaGrid
 
@@ -89,7 +89,7 @@ class MettagridRows:
         first = rows.start
         map_seed, seed = episode_seeds(*(int(f[name][first]) for name in ("seed", "index", "episodes")))
         builder = game.map_builder.model_copy()
-        if "seed" in type(builder).model_fields:  # a map that is drawn by hand has none
+        if "seed" in type(builder).model_fields:  # hand-drawn maps have no seed
             builder.seed = map_seed
         grid = builder.create().build_for_num_agents(game.num_agents).grid.tolist()
         if self._renamed:
@@ -101,4 +101,4 @@ class MettagridRows:
         )
 
     def close(self) -> None:
-        """Nothing to give back."""
+        """Nothing to close: the simulators own no resources."""

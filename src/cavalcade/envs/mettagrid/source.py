@@ -12,7 +12,7 @@ _ROWS = "cavalcade.envs.mettagrid.rows"
 def mettagrid_source(
     task: str = "forage", options: Mapping[str, Any] | None = None, *, stats: Sequence[str] = ()
 ) -> Source:
-    """Arenas of a task; stats: figures of each agent's episode by the names of MettaGrid, e.g. ore.gained."""
+    """Arenas of a task; stats: names of MettaGrid statistics to report per agent and episode, e.g. ore.gained."""
     given = dict(options or {})
     game = load_task(task, given).game
     actions = discrete_actions(len(game.actions.actions()), "int32")

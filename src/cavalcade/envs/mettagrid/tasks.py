@@ -1,8 +1,8 @@
-"""What is played: tasks of ours, a configuration of yours in a file, or one that a function of yours makes.
+"""MettaGrid tasks: built-in ones, or the user's own MettaGridConfig from a file or a function.
 
-The arenas that come with the package reward hearts which nothing yields, so these tasks have an economy of their own:
-an agent uses an object by moving into it; mines give ore, generators turn ore into batteries, altars batteries into
-hearts.
+The arenas that come with MettaGrid reward hearts, which nothing yields, so the built-in tasks have their own economy:
+an agent uses an object by moving into it; mines give ore, generators turn ore into batteries, altars turn batteries
+into hearts.
 """
 
 import importlib
@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from cavalcade.errors import ConfigError
+from cavalcade.core.errors import ConfigError
 
 MISSING = "MettaGrid needs a package: pip install 'cavalcade[mettagrid]'"
 RESOURCES = ("ore", "battery", "heart")
@@ -32,19 +32,19 @@ def forage(
     batteries: int = 3,
     shaped: bool = True,
 ) -> Any:
-    """The economy; with `shaped` the first ore and batteries are worth a little, and not only hearts.
+    """The economy; `shaped` rewards the first ore and batteries too, not only hearts.
 
     Args:
-        agents: in the arena.
-        size: of the square arena.
-        window: that an agent sees, a square around it.
-        tokens: that an observation has at most.
-        max_steps: per episode.
-        mines: in the arena.
-        generators: in the arena.
-        altars: in the arena.
-        walls: in the arena, besides its border.
-        batteries: for a heart.
+        agents: number of agents in the arena.
+        size: side of the square arena.
+        window: side of the square that an agent sees around it.
+        tokens: maximum number of tokens of an observation.
+        max_steps: length of an episode.
+        mines: number of mines.
+        generators: number of generators.
+        altars: number of altars.
+        walls: number of walls besides the border.
+        batteries: batteries per heart.
         shaped: whether ore and batteries are rewarded too.
     """
     from mettagrid.config.game_value import InventoryValue
@@ -66,12 +66,12 @@ def forage(
 
 
 def forage_easy(**options: Any) -> Any:
-    """The economy with much of everything, and a heart for one battery."""
+    """The economy with more mines, generators and altars, and one battery per heart."""
     return forage(**{"mines": 30, "generators": 20, "altars": 20, "batteries": 1, **options})
 
 
 def forage_sparse(**options: Any) -> Any:
-    """The economy with nothing but hearts rewarded."""
+    """The economy with rewards for hearts only."""
     return forage(**{"shaped": False, **options})
 
 
@@ -85,16 +85,16 @@ def navigation(
     flags: int = 8,
     walls: int = 60,
 ) -> Any:
-    """Find a way to flags between walls; each touch is worth 1.
+    """Find flags between walls; each touch is worth 1.
 
     Args:
-        agents: in the arena.
-        size: of the square arena.
-        window: that an agent sees.
-        tokens: that an observation has at most.
-        max_steps: per episode.
-        flags: in the arena.
-        walls: in the arena, besides its border.
+        agents: number of agents in the arena.
+        size: side of the square arena.
+        window: side of the square that an agent sees around it.
+        tokens: maximum number of tokens of an observation.
+        max_steps: length of an episode.
+        flags: number of flags.
+        walls: number of walls besides the border.
     """
     from mettagrid.config.game_value import InventoryValue
     from mettagrid.config.reward_config import reward
@@ -111,7 +111,7 @@ TASKS: dict[str, Callable[..., Any]] = {
 
 
 def load_task(task: str, options: Mapping[str, Any]) -> Any:
-    """A configuration by the name of a task, from a YAML or JSON file, or from module:function."""
+    """The MettaGridConfig of a built-in task, a YAML or JSON file, or module:function; raises `ConfigError`."""
     try:
         from mettagrid.config.mettagrid_config import MettaGridConfig
     except ImportError:
@@ -135,13 +135,13 @@ def load_task(task: str, options: Mapping[str, Any]) -> Any:
             raise
         raise ConfigError(f"task {task!r} cannot be made: {' '.join(str(error).split())}") from None
     if not isinstance(config, MettaGridConfig):
-        raise ConfigError(f"task {task!r} is no MettaGridConfig but {type(config).__name__}")
+        raise ConfigError(f"task {task!r} is not a MettaGridConfig but {type(config).__name__}")
     check_rewarding(config, task)
     return config
 
 
 def check_rewarding(config: Any, task: str) -> None:
-    """Refuses a configuration in which nothing that is rewarded can ever happen."""
+    """Raises `ConfigError` for a configuration in which no reward can ever occur."""
     game = config.game
     if not game.agent.rewards and not any(agent.rewards for agent in game.agents):
         raise ConfigError(f"task {task!r} rewards nothing; give its agents rewards")

@@ -1,1 +1,1 @@
-"""What else a policy may learn by. None of it is needed, none of it is in the core loop."""
+"""Optional auxiliary losses and samplers; the core loop does not depend on them."""

@@ -1,4 +1,4 @@
-"""A contrastive loss (InfoNCE, van den Oord et al. 2018): what an agent remembers should tell its own near future."""
+"""A contrastive loss (InfoNCE, van den Oord et al. 2018): features should predict the agent's own near future."""
 
 import numpy as np
 import torch
@@ -6,25 +6,25 @@ import torch.nn.functional as F  # noqa: N812 — its usual name
 from torch import Tensor
 
 from cavalcade.policy.recurrent import Output
-from cavalcade.ppo.bptt.experience import Experience, Segments
-from cavalcade.ppo.extras.extra import Extra
+from cavalcade.ppo.auxiliary.loss import AuxiliaryLoss
+from cavalcade.ppo.engines.recurrent.experience import Experience, Segments
 
-_NEAR = 0.1  # the future is so many steps away as a geometric distribution of this rate says
+_NEAR = 0.1  # rate of the geometric distribution of the steps into the future
 
 
-class Contrastive(Extra):
-    """One moment of each segment, a later one of the same episode, and those of all other segments to tell it from."""
+class Contrastive(AuxiliaryLoss):
+    """Per segment an anchor step and a later step of the same episode; the later steps of others are the negatives."""
 
     def __init__(self, coefficient: float, temperature: float, logsumexp: float, seed: int):
         self._coefficient, self._temperature, self._logsumexp, self._seed = coefficient, temperature, logsumexp, seed
         self._rng = np.random.default_rng(seed)
 
     def begin(self, experience: Experience, update: int, progress: float) -> None:
-        """Moments are drawn anew for each update, by its number."""
+        """Seeds the choice of steps by the number of the update."""
         self._rng = np.random.default_rng([self._seed, update])
 
     def loss(self, batch: Segments, out: Output) -> tuple[Tensor, dict[str, Tensor]]:
-        """Cross-entropy of finding one's own future among all, and a price on large similarities."""
+        """Cross-entropy of identifying the own future among all, plus a penalty on large similarities (logsumexp²)."""
         h, b = batch.begins.shape
         if h < 2:
             return super().loss(batch, out)

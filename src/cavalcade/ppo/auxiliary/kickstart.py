@@ -1,21 +1,21 @@
-"""Kickstart (Schmitt et al. 2018): a trained policy is imitated at first, with a weight that falls to nothing."""
+"""Kickstarting (Schmitt et al. 2018): imitates a trained policy at first, with a weight that decays to 0."""
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from cavalcade.policy.recurrent import Output, State, TokenPolicy
-from cavalcade.ppo.bptt.experience import Experience, Segments
-from cavalcade.ppo.extras.extra import Extra
+from cavalcade.ppo.auxiliary.loss import AuxiliaryLoss
+from cavalcade.ppo.engines.recurrent.experience import Experience, Segments
 
-_FALLS = 0.65  # over this last share of its steps the weight falls
+_FALLS = 0.65  # the weight decays over this last share of its steps
 
 
-class Kickstart(Extra):
+class Kickstart(AuxiliaryLoss):
     """Adds the cross-entropy to a teacher's actions and the squared distance to its values.
 
-    The teacher sees every observation once per update, in order and with a memory of its own. scale: what its training
-    multiplied rewards by, since its values are in that measure.
+    The teacher sees every observation once per update, in order and with its own recurrent state. scale: the factor by
+    which its training multiplied rewards, since its values are in that scale.
     """
 
     def __init__(self, teacher: TokenPolicy, scale: float, action: float, value: float, steps: int, batch: int):
@@ -29,7 +29,7 @@ class Kickstart(Extra):
 
     @torch.no_grad()
     def begin(self, experience: Experience, update: int, progress: float) -> None:
-        """What the teacher says to all of the experience."""
+        """Computes the teacher's logits and values for the whole experience."""
         done = update * self._batch / self._steps
         self.weight = float(np.clip((1 - done) / _FALLS, 0.0, 1.0))
         if not self.weight:
@@ -37,7 +37,7 @@ class Kickstart(Extra):
             return
         e = experience
         self._to_mine = e.scale / self._scale
-        ended = e.booked.ended[0].numpy()
+        ended = e.results.ended[0].numpy()
         if not len(self._over):
             self._memory, self._over = self.teacher.initial_state(e.agents), np.zeros(e.agents, np.bool_)
         begins = np.concatenate([self._over[None], ended[:-1]])
@@ -50,7 +50,7 @@ class Kickstart(Extra):
         self._over = ended[-1].copy()
 
     def loss(self, batch: Segments, out: Output) -> tuple[Tensor, dict[str, Tensor]]:
-        """The distance to the teacher on these segments."""
+        """The weighted distance to the teacher on these segments."""
         if not self.weight:
             return super().loss(batch, out)
         index = batch.index.to(self._logits.device)
@@ -61,5 +61,4 @@ class Kickstart(Extra):
         return loss, {"kickstart_action": action.detach(), "kickstart_value": value.detach()}
 
     def end(self, model: torch.nn.Module, update: int) -> dict[str, Tensor]:
-        """The weight of this update."""
         return {"kickstart_weight": torch.tensor(self.weight)}

@@ -1,4 +1,4 @@
-"""Where an extra may take part in an update."""
+"""The base class of auxiliary losses: hooks into an update."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from torch import Tensor, nn
 
 if TYPE_CHECKING:
     from cavalcade.policy.recurrent import Output
-    from cavalcade.ppo.bptt.experience import Experience, Segments
+    from cavalcade.ppo.engines.recurrent.experience import Experience, Segments
 
 
-class Extra:
-    """Does nothing: an extra overrides what it needs."""
+class AuxiliaryLoss:
+    """All hooks do nothing by default; a subclass overrides those it needs."""
 
     def begin(self, experience: Experience, update: int, progress: float) -> None:
-        """An update begins; progress: the share of the run that is done."""
+        """Called before an update; progress: the completed share of the run."""
 
     def loss(self, batch: Segments, out: Output) -> tuple[Tensor, dict[str, Tensor]]:
-        """What is added to the loss of a minibatch, and metrics."""
+        """A term to add to the loss of a minibatch, and metrics."""
         return torch.zeros((), device=out.values.device), {}
 
     def gradient(self, model: nn.Module, update: int) -> None:
-        """The gradient of a minibatch is there, clipped."""
+        """Called with the clipped gradient of a minibatch in the model's parameters."""
 
     def end(self, model: nn.Module, update: int) -> dict[str, Tensor]:
-        """An update ends; metrics of it."""
+        """Called after an update; returns metrics."""
         return {}

@@ -1,13 +1,13 @@
-"""Statistics of weights and gradients, layer by layer, every so many updates."""
+"""Statistics of weights and gradients by layer, every N updates."""
 
 import torch
 from torch import Tensor, nn
 
-from cavalcade.ppo.extras.extra import Extra
+from cavalcade.ppo.auxiliary.loss import AuxiliaryLoss
 
 
-class Statistics(Extra):
-    """Norms of weights and of gradients, how much gradients differ between minibatches, and how many are zero."""
+class Statistics(AuxiliaryLoss):
+    """Norms of weights and gradients, the standard deviation of gradient norms, and the share of zero gradients."""
 
     def __init__(self, every: int):
         self._every = every
@@ -15,7 +15,7 @@ class Statistics(Extra):
         self._zero: dict[str, Tensor] = {}
 
     def gradient(self, model: nn.Module, update: int) -> None:
-        """Keeps norms of this minibatch's gradient."""
+        """Stores the gradient norms of this minibatch."""
         if update % self._every:
             return
         for name, parameter in model.named_parameters():
@@ -24,7 +24,7 @@ class Statistics(Extra):
                 self._zero[name] = (parameter.grad == 0).float().mean()
 
     def end(self, model: nn.Module, update: int) -> dict[str, Tensor]:
-        """The figures of an update."""
+        """The statistics of an update."""
         found = {}
         for name, parameter in model.named_parameters():
             if name in self._seen:

@@ -1,4 +1,4 @@
-"""`cavalcade play`: a game of CAGE-2 in the terminal, step by step."""
+"""A game of CAGE-2 in the terminal, step by step."""
 
 import sys
 import time
@@ -11,48 +11,41 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from cavalcade.cli import play_mettagrid
-from cavalcade.cli.parse import parse
-from cavalcade.cli.waiting import COMPILING, waiting
+from cavalcade.core.errors import ActionError, ConfigError, at_least
 from cavalcade.envs.cage2 import Cage2
 from cavalcade.envs.cage2.scenario import ACTIONS, NUM_ACTIONS
 from cavalcade.envs.cage2.scripted import BLUES
 from cavalcade.envs.cage2.text import blue_line, game_lines, green_line, host_views, red_line, red_name, service_line
-from cavalcade.errors import ActionError, ConfigError, at_least
 
 _COLOURS = {"exploit": "bold red", "scan": "yellow", "privileged": "bold red", "user": "red", "unknown": "yellow"}
 
 
 @dataclass(frozen=True)
 class Options:
-    """Shows a game of CAGE-2: what Blue and Red do, what Blue sees, what Red really holds, and the reward so far.
+    """Shows a game of CAGE-2: actions of Blue and Red, what Blue observes, what Red holds, and the reward so far.
 
     `cavalcade play mettagrid` shows MettaGrid.
     """
 
     blue: Literal["random", "sleep", "react", "human"] = "random"
-    """Who defends: random, sleep, react (repairs what looks compromised), or human: you type the actions."""
+    """Defender. react repairs hosts that look compromised; human lets you type the actions."""
     red: Literal["bline", "meander", "sleep", "mixed"] = "bline"
-    """Who attacks."""
+    """Attacker; mixed draws one of the three."""
     revision: Literal["head", "leaderboard-2022"] = "head"
-    """The game as the repository stands, or as it was when the 2022 leaderboard was made."""
+    """Revision of CybORG: the newest, or that of the 2022 leaderboard."""
     variant: Literal["challenge", "workflow"] = "challenge"
-    """Blue's table through the official wrapper or through that of the workflow-search scripts."""
+    """Blue's table as in the official wrapper (challenge) or in the CAGE-2 workflow-search scripts (workflow)."""
     green: bool = False
-    """Let Green scan ports."""
+    """Whether Green scans ports."""
     horizon: int = 100
-    """Steps in the game."""
+    """Steps per game."""
     seed: int = 0
     """Seed of the game and of a random Blue."""
     delay: float = 0.3
     """Seconds between steps on a terminal."""
 
 
-def run(args: list[str]) -> int:
-    """Plays one game."""
-    if args[:1] == ["mettagrid"]:
-        return play_mettagrid.run(args[1:])
-    options = parse(Options, args, "play")
+def play(options: Options) -> None:
     at_least("horizon", options.horizon, 1)
     if options.delay < 0:
         raise ConfigError(f"delay is {options.delay}; it must be at least 0 seconds")
@@ -66,9 +59,8 @@ def run(args: list[str]) -> int:
         seed=options.seed,
         autoreset=False,
     )
-    with waiting(COMPILING):
-        env.reset()
-        env.clone().step([0])
+    env.reset()
+    env.clone().step([0])  # compiles
     rng = np.random.default_rng(options.seed)
     if options.blue == "human":
         _play_human(env)
@@ -84,11 +76,10 @@ def run(args: list[str]) -> int:
             env.step(BLUES[options.blue](env, rng))
             print("\n".join(game_lines(env)))
     print(f"{options.blue} against {red_name(env)}: {env.state.step[0]} steps, return {env.state.total[0] / 10:.1f}")
-    return 0
 
 
 def _play_human(env: Cage2) -> None:
-    """Asks for an action each step; an empty line sleeps, `?` lists the actions, `q` or the end of input stops."""
+    """Prompts for an action each step; an empty line sleeps, `?` lists the actions, `q` or end of input stops."""
     print("Type an action by number or by name (restore user1); Enter sleeps, ? lists the actions, q ends the game.")
     while not env.buffers.truncated[0]:
         print("\n".join(game_lines(env)))
@@ -108,7 +99,7 @@ def _play_human(env: Cage2) -> None:
 
 
 def action_from(typed: str) -> int:
-    """The action meant by a number or a name; case and spaces do not matter."""
+    """Index of an action given by number or name; case and spaces are ignored."""
     if not typed:
         return 0
     if typed.isdecimal() and int(typed) < NUM_ACTIONS:
@@ -116,12 +107,13 @@ def action_from(typed: str) -> int:
     names = [name.lower().replace(" ", "") for name in ACTIONS]
     wanted = typed.lower().replace(" ", "")
     if wanted not in names:
-        raise ActionError(f"{typed!r} is no action; type a number from 0 to {NUM_ACTIONS - 1} or a name, ? lists them")
+        raise ActionError(
+            f"{typed!r} is not an action; type a number from 0 to {NUM_ACTIONS - 1} or a name, ? lists them"
+        )
     return names.index(wanted)
 
 
 def _picture(env: Cage2) -> Group:
-    """The game as a coloured table."""
     table = Table(box=None, pad_edge=False)
     for title in ("host", "Blue sees", "believes", "Red holds", "decoys"):
         table.add_column(title)

@@ -1,4 +1,4 @@
-"""What a training on MettaGrid does every so many updates, besides learning: scores, recorded episodes, monitoring."""
+"""Callbacks of training on MettaGrid: held-out scores, recordings, monitoring and profiles."""
 
 import time
 from pathlib import Path
@@ -7,83 +7,102 @@ from typing import Any
 import numpy as np
 import psutil
 import torch
-from numpy.typing import NDArray
 
-from cavalcade.config_mettagrid import MettagridTrainConfig
 from cavalcade.envs.mettagrid.episode import record_episode
-from cavalcade.ppo.bptt.learner import BpttLearner
-from cavalcade.ppo.bptt.player import TokenPlayer
-from cavalcade.ppo.rollout import Ended
-from cavalcade.runs.mettagrid import game_of, heldout_rewards
-from cavalcade.runs.recorder import TrainingRecorder
+from cavalcade.ppo.engines.recurrent.engine import RecurrentEngine
+from cavalcade.ppo.engines.recurrent.runner import TokenRunner
+from cavalcade.ppo.trainer import Callback, Update
+from cavalcade.targets.mettagrid.arenas import game_of
+from cavalcade.targets.mettagrid.config import MettagridConfig
+from cavalcade.targets.mettagrid.scoring import heldout_rewards
 from cavalcade.vector.hosted import HELDOUT_SEEDS, Hosted
 
-_ARENAS = 4  # that a score during training is the mean of
-REPLAYS, PROFILES = "replays", "profiles"
+_ARENAS = 4  # per held-out score during training
+RECORDINGS, PROFILES = "recordings", "profiles"
 
 
-class MettagridRecorder(TrainingRecorder):
-    """Also scores, records, monitors and profiles, each at its interval."""
+def callbacks_for(config: MettagridConfig, engine: RecurrentEngine, folder: Path) -> list[Callback]:
+    """The callbacks that a configuration enables."""
+    found: list[Callback] = []
+    if config.monitor_every:
+        found.append(Monitor(engine, config.monitor_every))
+    if config.evaluate_every:
+        found.append(HeldoutScore(engine, config))
+    if config.record_every:
+        found.append(Recording(engine, config, folder / RECORDINGS))
+    if config.profile_every:
+        found.append(Profile(config.profile_every, folder / PROFILES))
+    return found
 
-    def __init__(self, run: Any, config: MettagridTrainConfig, learner: BpttLearner, *rest: Any):
-        super().__init__(run, config, learner, *rest)
-        self._settings, self._folder = config, run.path
-        self._monitor = Monitor(learner)
+
+class HeldoutScore:
+    """Adds the mean reward on held-out maps to the metrics, every `evaluate_every` updates."""
+
+    def __init__(self, engine: RecurrentEngine, config: MettagridConfig):
+        self._engine, self._config = engine, config
+
+    def __call__(self, update: Update) -> None:
+        c = self._config
+        if update.number % c.evaluate_every == 0:
+            scores = heldout_rewards(TokenRunner(self._engine.policy, seed=c.seed), c.arena, _ARENAS, seed=c.seed)
+            update.metrics["heldout"] = np.array([scores.mean()])
+            self._engine.timer.lap("evaluate")
+
+
+class Recording:
+    """Records a whole episode for MettaScope, every `record_every` updates."""
+
+    def __init__(self, engine: RecurrentEngine, config: MettagridConfig, folder: Path):
+        self._engine, self._config, self._folder = engine, config, folder
+
+    def __call__(self, update: Update) -> None:
+        c = self._config
+        if update.number % c.record_every == 0:
+            actor = TokenRunner(self._engine.policy, seed=c.seed)
+            record_episode(
+                game_of(c.arena), HELDOUT_SEEDS + c.seed, actor, self._folder / f"{update.number:08d}.json.z"
+            )
+            self._engine.timer.lap("record")
+
+
+class Profile:
+    """Profiles one update with torch.profiler, every `every` updates, and writes the table to a file."""
+
+    def __init__(self, every: int, folder: Path):
+        self._every, self._folder = every, folder
         self._profiler: Any = None
 
-    def record(self, learner: Any, episodes: Ended, metrics: dict[str, NDArray]) -> None:
-        """Whatever is due, then the log."""
-        c, update = self._settings, learner.state.updates
-        for note in learner.notes:
-            self._display.say(note)
-        learner.notes.clear()
-        if _due(c.monitor_every, update):
-            found = self._monitor.look()
-            metrics |= {name: np.array([value]) for name, value in found.items()}
-            self._progress.machine = {name.replace("_", " "): f"{value:.3g}" for name, value in found.items()}
-        if _due(c.evaluate_every, update):
-            scores = heldout_rewards(TokenPlayer(learner.policy, seed=c.seed), c.arena, _ARENAS, seed=c.seed)
-            metrics |= {"heldout": np.array([scores.mean()])}
-            learner.timer.lap("evaluate")
-        if _due(c.replay_every, update):
-            path = self._folder / REPLAYS / f"{update:08d}.json.z"
-            actor = TokenPlayer(learner.policy, seed=c.seed)
-            record_episode(game_of(c.arena), HELDOUT_SEEDS + c.seed, actor, path)
-            learner.timer.lap("replay")
-        self._profile(update)
-        super().record(learner, episodes, metrics)
-
-    def close(self) -> None:
-        """Writes what is held back; a profile that is under way is given up."""
+    def __call__(self, update: Update) -> None:
         if self._profiler is not None:
-            self._profiler.__exit__(None, None, None)
-            self._profiler = None
-        super().close()
-
-    def _profile(self, update: int) -> None:
-        """Profiles the update after one that is due."""
-        if self._profiler is not None:
-            self._profiler.__exit__(None, None, None)
-            folder: Path = self._folder / PROFILES
-            folder.mkdir(exist_ok=True)
-            table = self._profiler.key_averages().table(sort_by="self_cpu_time_total", row_limit=40)
-            (folder / f"{update:08d}.txt").write_text(table)
-            self._profiler = None
-        elif _due(self._settings.profile_every, update):
+            self.close()
+            self._folder.mkdir(exist_ok=True)
+            table = self._ended.key_averages().table(sort_by="self_cpu_time_total", row_limit=40)
+            (self._folder / f"{update.number:08d}.txt").write_text(table)
+        elif update.number % self._every == 0:
             self._profiler = torch.profiler.profile()
             self._profiler.__enter__()
 
+    def close(self) -> None:
+        """Ends a profile in progress."""
+        if self._profiler is not None:
+            self._profiler.__exit__(None, None, None)
+            self._ended, self._profiler = self._profiler, None
+
 
 class Monitor:
-    """The machine since the last look: processor, memory, GPU, and who waited for whom."""
+    """Adds machine metrics to the metrics, every `every` updates: CPU, memory, GPU, waiting times."""
 
-    def __init__(self, learner: BpttLearner):
-        self._learner = learner
+    def __init__(self, engine: RecurrentEngine, every: int = 1):
+        self._learner, self._every = engine, every
         psutil.cpu_percent()
         self._last = self._now()
 
-    def look(self) -> dict[str, float]:
-        """Figures by name; shares are of the time since the last look."""
+    def __call__(self, update: Update) -> None:
+        if update.number % self._every == 0:
+            update.metrics |= {name: np.array([value]) for name, value in self.measure().items()}
+
+    def measure(self) -> dict[str, float]:
+        """Machine metrics by name; shares are of the time since the last measurement."""
         now = self._now()
         seconds, waited, rolled, learnt, busy, steps = (a - b for a, b in zip(now, self._last, strict=True))
         self._last = now
@@ -97,7 +116,7 @@ class Monitor:
             "learner_waiting": waited / seconds,
         }
         if isinstance(env, Hosted) and env.config.backend in ("shared", "async"):
-            found["workers_waiting"] = 1 - busy / (seconds * len(env.slab.busy))
+            found["workers_waiting"] = 1 - busy / (seconds * len(env.shared.busy))
         if device.type == "cuda":
             found["gpu_memory_mb"] = torch.cuda.memory_allocated(device) / 2**20
             found |= _gpu_utilisation()
@@ -106,19 +125,15 @@ class Monitor:
     def _now(self) -> tuple[float, ...]:
         spent = self._learner.timer.seconds
         env = self._learner.env
-        busy = float(env.slab.busy.sum()) if isinstance(env, Hosted) else 0.0
+        busy = float(env.shared.busy.sum()) if isinstance(env, Hosted) else 0.0
         rolled = sum(spent.get(name, 0.0) for name in ("act", "step", "store"))
         learnt = sum(spent.get(name, 0.0) for name in ("advantage", "update"))
-        return (time.monotonic(), spent.get("step", 0.0), rolled, learnt, busy, float(self._learner.state.clock))
+        return (time.monotonic(), spent.get("step", 0.0), rolled, learnt, busy, float(self._learner.counters.clock))
 
 
 def _gpu_utilisation() -> dict[str, float]:
-    """Per cent of the last second in which the GPU worked; nothing where its library cannot be asked."""
+    """Percentage of the last second in which the GPU was busy; empty if the driver does not report it."""
     try:
         return {"gpu_percent": float(torch.cuda.utilization())}
-    except Exception:  # a library of the driver's maker, with errors of its own; not worth a run
+    except Exception:  # NVML raises its own types of errors; none is worth a run
         return {}
-
-
-def _due(every: int, update: int) -> bool:
-    return bool(every) and update % every == 0

@@ -1,4 +1,4 @@
-"""What tokens of a task mean, from the package itself."""
+"""Token layout of a task, read from the mettagrid package."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from cavalcade.policy.tokens import TokenLayout
 
 
 def token_layout(config: Any, tokens: int) -> TokenLayout:
-    """The layout of a MettaGrid configuration; `tokens` are kept of an observation."""
+    """Layout of a MettaGridConfig; tokens: maximum kept of an observation."""
     from mettagrid.policy.policy_env_interface import PolicyEnvInterface
 
     interface = PolicyEnvInterface.from_mg_cfg(config)

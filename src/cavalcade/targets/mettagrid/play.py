@@ -1,7 +1,8 @@
-"""`cavalcade play mettagrid`: an episode of MettaGrid as text."""
+"""An episode of MettaGrid as text in the terminal."""
 
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,43 +11,39 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from cavalcade.cli.parse import import_from_here, parse
-from cavalcade.config_mettagrid import MettagridTask
+from cavalcade.config.base import Settings, whole
+from cavalcade.core.errors import ConfigError
 from cavalcade.envs.mettagrid.episode import Episode
-from cavalcade.errors import ConfigError, at_least
-from cavalcade.runs.mettagrid import game_of, load_token_policy, random_actor
+from cavalcade.envs.mettagrid.task import MettagridTask
+from cavalcade.targets.mettagrid.arenas import game_of
+from cavalcade.targets.mettagrid.scoring import random_actor
 from cavalcade.vector.hosted import HELDOUT_SEEDS
 
 
 @dataclass(frozen=True)
-class Options:
-    """Shows an episode on a map that no training has seen: # walls, @ agents, other objects by their first letter."""
+class Options(Settings):
+    """Shows an episode on a held-out map: # walls, @ agents, other objects by their first letter."""
 
     run: Path | None = None
-    """A run or a checkpoint whose policy plays; agents act at random if not given."""
+    """Run or checkpoint whose policy plays; by default agents act at random."""
     task: str = "forage"
-    """Without a run: the task."""
-    steps: int = 200
+    """Without --run: name of the task."""
+    steps: int = whole(200, 1)
     """Steps to show."""
-    every: int = 20
-    """Steps between pictures where output is no terminal."""
-    seed: int = 1
+    every: int = whole(20, 1)
+    """If output is not a terminal: steps between printed maps."""
+    seed: int = whole(1, 0)
     """Seed of the map."""
     delay: float = 0.05
-    """Seconds between steps on a terminal."""
+    """On a terminal: seconds between steps."""
 
 
-def run(args: list[str]) -> int:
-    """Plays one episode."""
-    import_from_here()
-    options = parse(Options, args, "play mettagrid")
-    for name, least in (("steps", 1), ("every", 1), ("seed", 0)):
-        at_least(name, getattr(options, name), least)
+def play(options: Options, load: Callable[[str], Any]) -> None:
     if options.delay < 0:
         raise ConfigError(f"delay is {options.delay}; it must be at least 0 seconds")
-    saved = load_token_policy(options.run) if options.run else None
-    game = game_of(saved.config.arena if saved else MettagridTask(options.task))
-    actor: Any = saved.player(seed=options.seed) if saved else random_actor(options.seed)
+    policy = load(str(options.run)) if options.run else None
+    game = game_of(policy.config.arena if policy else MettagridTask(options.task))
+    actor: Any = policy.runner(seed=options.seed) if policy else random_actor(options.seed)
     episode = Episode(game, HELDOUT_SEEDS + options.seed)
     if sys.stdout.isatty():
         with Live(Text(_picture(episode)), console=Console(), auto_refresh=False) as live:
@@ -64,7 +61,6 @@ def run(args: list[str]) -> int:
         f"{episode.simulation.current_step} steps, {episode.total.mean() / episode.simulation.current_step:.5f} "
         "reward per agent-step"
     )
-    return 0
 
 
 def _done(episode: Episode, steps: int) -> bool:

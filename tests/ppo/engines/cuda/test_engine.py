@@ -7,13 +7,13 @@ import pytest
 import torch
 
 from cavalcade.config import PPOConfig
+from cavalcade.core.errors import ConfigError
 from cavalcade.envs.cage2 import Cage2
-from cavalcade.envs.cage2.resident import ResidentCage2
+from cavalcade.envs.cage2.device_games import DeviceCage2
 from cavalcade.envs.cage2.workflow import WorkflowCage2
-from cavalcade.errors import ConfigError
-from cavalcade.ppo.resident.learner import ResidentLearner, check
-from cavalcade.ppo.torch_learner import TorchLearner
-from tests.ppo.bptt.test_learner import assert_same_update
+from cavalcade.ppo.engines.cuda.engine import CudaEngine, check
+from cavalcade.ppo.engines.torch import TorchEngine
+from tests.ppo.engines.recurrent.test_engine import assert_same_update
 
 CPU = torch.device("cpu")
 HIDDEN = (16, 12)
@@ -21,14 +21,14 @@ HIDDEN = (16, 12)
 
 def pair(policies=2, n=6, horizon=10, steps=20, env=None, extras=(), dtype="uint8", **given):
     """A resident learner and a plain one, on equal games."""
-    config = PPOConfig(num_envs=n, update_steps=steps, hidden=HIDDEN, epochs=2, learner="torch", **given)
+    config = PPOConfig(num_envs=n, rollout_steps=steps, hidden=HIDDEN, epochs=2, engine="torch", **given)
     options = {"red": "meander", "horizon": horizon, "seed": list(range(policies)), "extras": extras, "dtype": dtype}
     envs = [env() if env else Cage2(policies * n, **options) for _ in range(2)]
     for one in envs:
         one.reset()
     seeds = list(range(policies))
-    resident = ResidentLearner(envs[0], ResidentCage2(envs[0], CPU), replace(config, learner="auto"), seeds)
-    return resident, TorchLearner(envs[1], config, seeds)
+    resident = CudaEngine(envs[0], DeviceCage2(envs[0], CPU), replace(config, engine="auto"), seeds)
+    return resident, TorchEngine(envs[1], config, seeds)
 
 
 def compare(resident, plain, tolerance=2e-5):
@@ -47,8 +47,8 @@ def compare(resident, plain, tolerance=2e-5):
 @pytest.mark.parametrize(
     "given",
     [
-        {}, {"horizon_ends": True}, {"value_clip": 0.2}, {"normalise_returns": False, "normalise_advantages": False},
-        {"steps": 10}, {"steps": 5}, {"extras": ("scans", "decoys", "action", "time"), "dtype": "float32"},
+        {}, {"timeout_is_terminal": True}, {"value_clip": 0.2},
+        {"normalise_returns": False, "normalise_advantages": False}, {"steps": 10}, {"steps": 5}, {"extras": ("scans", "decoys", "action", "time"), "dtype": "float32"},
         {"policies": 1}, {"grad_clip": 0.0, "entropy_coef": 0.1},
     ],
 )  # fmt: skip
@@ -64,7 +64,7 @@ def test_it_is_the_plain_learner(given):
 
 
 def workflow_games():
-    env = WorkflowCage2(12, red="bline", horizon=10, horizon_ends=False)
+    env = WorkflowCage2(12, red="bline", horizon=10, timeout_is_terminal=False)
     env.reset()
     for i, order in enumerate([(0, 1, 2, 3, 4), (4, 3, 2, 1, 0)]):
         rows = slice(6 * i, 6 * i + 6)
@@ -73,16 +73,16 @@ def workflow_games():
 
 
 def test_games_with_orders_are_the_same_and_their_figures_are_told():
-    config = PPOConfig(num_envs=6, update_steps=20, hidden=HIDDEN, epochs=1, learner="torch")
+    config = PPOConfig(num_envs=6, rollout_steps=20, hidden=HIDDEN, epochs=1, engine="torch")
     envs = [workflow_games(), workflow_games()]
-    resident = ResidentLearner(envs[0], ResidentCage2(envs[0], CPU), replace(config, learner="auto"), [0, 1])
-    plain = TorchLearner(envs[1], config, [0, 1])
+    resident = CudaEngine(envs[0], DeviceCage2(envs[0], CPU), replace(config, engine="auto"), [0, 1])
+    plain = TorchEngine(envs[1], config, [0, 1])
     for _ in range(2):
         mine, theirs = resident.collect(), plain.collect()
         resident.update(0.0)
         plain.update(0.0)
         order = [np.lexsort((np.arange(len(x.total)), x.environment, x.policy)) for x in (mine, theirs)]
-        for name in ("policy", "environment", "total", "length", "figures", "label"):
+        for name in ("policy", "environment", "total", "length", "episode_stats", "kind"):
             a, b = (np.asarray(getattr(x, name))[o] for x, o in zip((mine, theirs), order, strict=True))
             np.testing.assert_allclose(a, b, atol=1e-5, err_msg=name)
         compare(resident, plain)
@@ -107,7 +107,7 @@ def test_two_halves_make_the_gradient_of_the_whole():
     halves, _ = pair(n=8, minibatches=2)
     for one in (resident, halves):
         one.collect()
-        one._advantages()
+        one.prepare(0.0)
         one._order.copy_(torch.arange(8).expand(2, -1))
     resident._minibatch(0, 8)
     parts = []
@@ -130,11 +130,8 @@ def test_a_saved_learner_goes_on_as_if_it_had_not_stopped():
     one, _ = pair()
     one.collect()
     one.update(0.0)
-    policy, rest = one.tensors()
-    games = one.env.save_state()
     other, _ = pair()
-    other.env.load_state(games)
-    other.load_tensors(policy, rest)
+    other.restore(one.snapshot())
     for learner in (one, other):
         learner.collect()
         learner.update(0.5)
@@ -144,7 +141,7 @@ def test_a_saved_learner_goes_on_as_if_it_had_not_stopped():
 def test_bf16_products_are_near():
     whole, _ = pair()
     other, _ = pair()  # games of its own
-    low = ResidentLearner(other.env, other.games, other.config, other.seeds, precision="bf16")
+    low = CudaEngine(other.env, other.games, other.config, other.seeds, precision="bf16")
     before = by_policy(whole)
     for one in (whole, low):
         one.collect()
@@ -164,12 +161,13 @@ def by_policy(learner):
     ("given", "words"),
     [
         ({"normalise_observations": True}, "normalise_observations"), ({"replay": 1}, "replay"),
-        ({"minibatches": 4}, "4 minibatches"), ({"update_steps": 15}, "multiple"), ({"learner": "torch"}, "learner"),
+        ({"minibatches": 4}, "4 minibatches"), ({"rollout_steps": 15}, "multiple"),
+        ({"engine": "torch"}, "engine is torch"),
     ],
 )  # fmt: skip
 def test_what_it_has_not_is_refused(given, words):
     with pytest.raises(ConfigError, match=words):
-        check(PPOConfig(**{"num_envs": 6, "update_steps": 20} | given), horizon=10)
+        check(PPOConfig(**{"num_envs": 6, "rollout_steps": 20} | given), horizon=10)
 
 
 def test_masked_repairs_are_never_drawn():
@@ -185,7 +183,7 @@ def test_masked_repairs_are_never_drawn():
     for one in (resident, plain):
         for p in range(2):
             one.env.assign(slice(6 * p, 6 * p + 6), order=None, seed=p, mask="mask")
-    resident.restore()
+    resident.refresh()
     resident.collect()
     plain.collect()
     assert torch.equal(resident.rollout.action, plain.rollout.action)

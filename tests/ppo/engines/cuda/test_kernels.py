@@ -11,19 +11,20 @@ import torch
 
 from cavalcade.config import PPOConfig
 from cavalcade.envs.cage2 import Cage2
-from cavalcade.envs.cage2.resident import ResidentCage2
-from cavalcade.ppo.resident.learner import ResidentLearner
-from tests.ppo.resident.test_learner import workflow_games
+from cavalcade.envs.cage2.device_games import DeviceCage2
+from cavalcade.ppo.engines.cuda.engine import CudaEngine
+from tests.ppo.engines.cuda.test_engine import workflow_games
 
-ROOT = Path(__file__).parent.parent.parent.parent
+ROOT = Path(__file__).parents[4]
 
 # Runs with the JIT disabled, so that rows, loops and kernels are plain Python.
 SCRIPT = """
 import numpy as np
-from cavalcade.envs.cage2 import cuda as games, resident
+from cavalcade.envs.cage2 import cuda as games
+from cavalcade.envs.cage2 import device_games as resident
 from cavalcade.envs.cage2.workflow import WorkflowCage2
-from cavalcade.ppo.loss import Coefficients
-from cavalcade.ppo.resident import kernels, loops
+from cavalcade.ppo.objective import Coefficients
+from cavalcade.ppo.engines.cuda import kernels, loops
 
 rng = np.random.default_rng(0)
 f32, i64 = np.float32, np.int64
@@ -52,7 +53,7 @@ both("draw", policies * n, layout, actions, real(policies, actions + 1, n), real
      np.zeros(shape, f32))
 both("greedy", policies * n, layout, actions, real(policies, actions + 1, n), masks, np.zeros(policies * n, np.int32))
 over = rng.random(policies * n) < 0.5
-both("book", policies * n, real(policies * n), over, 1, 0, np.zeros(shape, f32), np.zeros(shape, bool),
+both("record_step", policies * n, real(policies * n), over, 1, 0, np.zeros(shape, f32), np.zeros(shape, bool),
      rng.random((policies, n)), np.zeros((policies, 1, n)))
 ended = rng.random(shape) < 0.3
 both("discount", policies * n, real(*shape), ended, np.array([0.9, 0.8]), rng.random((policies, n)), np.zeros(shape))
@@ -78,11 +79,11 @@ for one in (env, other):
 for t in range(12):
     chosen = rng.integers(0, 145, 4).astype(np.int32)
     for one, step in ((env, resident.step_workflow), (other, games.step_workflow[1, 64])):
-        step(4, one.state, one.params, chosen, one._outputs, one.track, one.settings, one.figures)
+        step(4, one.state, one.params, chosen, one._outputs, one.track, one.settings, one.episode_stats)
     for record in ("state", "track", "_outputs"):
         for a, b in zip(getattr(env, record), getattr(other, record)):
             assert np.array_equal(a, b), (t, record)
-    assert np.array_equal(env.figures, other.figures, equal_nan=True)
+    assert np.array_equal(env.episode_stats, other.episode_stats, equal_nan=True)
 print("equal")
 """
 
@@ -96,7 +97,7 @@ def test_kernels_are_the_rows():
 
 
 def test_packed_games_with_orders_are_the_plain_ones():
-    plain, packed = workflow_games(), ResidentCage2(workflow_games(), torch.device("cpu"))
+    plain, packed = workflow_games(), DeviceCage2(workflow_games(), torch.device("cpu"))
     rng = np.random.default_rng(0)
     for _ in range(35):
         actions = rng.integers(0, 145, 12)
@@ -106,7 +107,7 @@ def test_packed_games_with_orders_are_the_plain_ones():
         for name in ("words", "mask_words", "reward", "truncated"):
             assert (getattr(plain._outputs, name) == getattr(packed, name).numpy()).all(), name
         if plain.buffers.truncated.any():
-            np.testing.assert_array_equal(plain.figures, packed.figures.numpy())
+            np.testing.assert_array_equal(plain.episode_stats, packed.episode_stats.numpy())
             assert (plain._outputs.final_words == packed.final_words.numpy()).all()
     values = torch.zeros(2, plain.buffers.observation.shape[1], 6)
     packed.observe(packed.words.view(2, 6, -1), values)
@@ -119,14 +120,14 @@ gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def learners(precision="fp32", **given):
     """The same learner on the CPU and on a GPU."""
     config = PPOConfig(
-        **{"num_envs": 64, "update_steps": 50, "hidden": (32, 32), "epochs": 2, "minibatches": 2} | given
+        **{"num_envs": 64, "rollout_steps": 50, "hidden": (32, 32), "epochs": 2, "minibatches": 2} | given
     )
     found = []
     for device in ("cpu", "cuda"):
         env = Cage2(3 * config.num_envs, red="meander", horizon=50, seed=[0, 1, 2])
         env.reset()
-        games = ResidentCage2(env, torch.device(device))
-        found.append(ResidentLearner(env, games, config, [0, 1, 2], precision=precision))
+        games = DeviceCage2(env, torch.device(device))
+        found.append(CudaEngine(env, games, config, [0, 1, 2], precision=precision))
     return found
 
 
@@ -165,11 +166,8 @@ def test_a_saved_learner_goes_on_as_if_it_had_not_stopped_on_a_gpu():
     for _ in range(3):
         one.collect()
         one.update(0.0)
-    policy, rest = one.tensors()
-    games = one.env.save_state()
     _, other = learners()
-    other.env.load_state(games)
-    other.load_tensors(policy, rest)
+    other.restore(one.snapshot())
     for x in (one, other):
         x.collect()
         x.update(0.5)
@@ -180,7 +178,7 @@ def test_a_saved_learner_goes_on_as_if_it_had_not_stopped_on_a_gpu():
 @gpu
 def test_little_memory_means_smaller_pieces(monkeypatch):
     _, whole = learners()
-    real, calls = ResidentLearner._allocate_minibatch, []
+    real, calls = CudaEngine._allocate_minibatch, []
 
     def failing(self):
         calls.append(self._pieces)
@@ -188,7 +186,7 @@ def test_little_memory_means_smaller_pieces(monkeypatch):
             raise torch.OutOfMemoryError("CUDA out of memory")
         real(self)
 
-    monkeypatch.setattr(ResidentLearner, "_allocate_minibatch", failing)
+    monkeypatch.setattr(CudaEngine, "_allocate_minibatch", failing)
     _, pieces = learners()
     assert calls[-3:] == [1, 2, 4]
     assert "4 pieces" in pieces.notes[0]

@@ -4,22 +4,22 @@ import numpy as np
 import pytest
 import torch
 
-from cavalcade.config_mettagrid import MachineConfig
-from cavalcade.errors import StateError, TrainingError
+from cavalcade.config.recurrent import MachineConfig
+from cavalcade.core.errors import StateError, TrainingError
 from cavalcade.policy.heads import Choice
 from cavalcade.ppo.advantage import gae
-from cavalcade.ppo.bptt.draw import draw_actions
-from cavalcade.ppo.bptt.learner import BpttLearner
+from cavalcade.ppo.draws import uniform_draws
+from cavalcade.ppo.engines.recurrent.draw import draw_actions
+from cavalcade.ppo.engines.recurrent.engine import RecurrentEngine
 from cavalcade.ppo.keys import environment_keys
-from cavalcade.ppo.torch_learner import uniform_draws
-from tests.ppo.bptt.toy import CPU, LAYOUT, Cue, config
+from tests.ppo.engines.recurrent.toy import Cue, config, engine
 
 
 def learner(env=None, **settings):
     settings = config(**settings)
     env = env or Cue(settings.ppo.num_envs, spread=3)
     env.reset()
-    return BpttLearner(env, LAYOUT, settings, CPU)
+    return engine(env, settings)
 
 
 def weights(one):
@@ -66,7 +66,7 @@ def test_groups_make_no_difference():
         x.collect()
     assert torch.equal(one.experience.action, other.experience.action)
     torch.testing.assert_close(one.experience.log_prob, other.experience.log_prob)
-    torch.testing.assert_close(one.experience.booked.bootstrap, other.experience.booked.bootstrap)
+    torch.testing.assert_close(one.experience.results.bootstrap, other.experience.results.bootstrap)
 
 
 class _Table:
@@ -77,7 +77,7 @@ class _Table:
 def test_advantages_are_those_of_the_reference_and_time_running_out_is_no_end():
     one = learner(normalise_advantages=False, normalise_returns=False, gamma=0.9)
     one.collect()
-    e, b = one.experience, one.experience.booked
+    e, b = one.experience, one.experience.results
     assert float(b.bootstrap.abs().sum()) > 0
     one._advantages()
     gamma = torch.tensor([0.9])
@@ -136,7 +136,7 @@ def test_halves_of_a_minibatch_give_the_same_gradient():
 
 def test_out_of_memory_once_goes_on_in_halves_and_twice_ends_with_advice(monkeypatch):
     one, other = learner(parts=1), learner(parts=1)
-    real, calls = BpttLearner._loss, []
+    real, calls = RecurrentEngine._loss, []
 
     def failing(self, batch, importance):
         calls.append(batch.index.shape[0])
@@ -144,21 +144,21 @@ def test_out_of_memory_once_goes_on_in_halves_and_twice_ends_with_advice(monkeyp
             raise torch.OutOfMemoryError("CUDA out of memory")
         return real(self, batch, importance)
 
-    monkeypatch.setattr(BpttLearner, "_loss", failing)
+    monkeypatch.setattr(RecurrentEngine, "_loss", failing)
     advance(one)
     assert calls == [32, 16, 16]
     assert "halves" in one.notes[0]
-    monkeypatch.setattr(BpttLearner, "_loss", real)
+    monkeypatch.setattr(RecurrentEngine, "_loss", real)
     advance(other)
     for a, b in zip(weights(one).values(), weights(other).values(), strict=True):
         torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-3)
-    monkeypatch.setattr(BpttLearner, "_loss", lambda *_: (_ for _ in ()).throw(torch.OutOfMemoryError("again")))
+    monkeypatch.setattr(RecurrentEngine, "_loss", lambda *_: (_ for _ in ()).throw(torch.OutOfMemoryError("again")))
     with pytest.raises(TrainingError, match="--minibatch-size"):
         advance(one)
 
 
 def test_other_runtime_errors_are_not_taken_for_lack_of_memory(monkeypatch):
-    monkeypatch.setattr(BpttLearner, "_loss", lambda *_: (_ for _ in ()).throw(RuntimeError("shape mismatch")))
+    monkeypatch.setattr(RecurrentEngine, "_loss", lambda *_: (_ for _ in ()).throw(RuntimeError("shape mismatch")))
     with pytest.raises(RuntimeError, match="shape mismatch"):
         advance(learner())
 
@@ -253,9 +253,12 @@ def test_target_kl_stops_an_update():
     counts = []
     for limit in (0.0, 1e-4):
         one = learner(epochs=20, learning_rate=0.02, target_kl=limit, schedule="constant")
-        real, calls = one._minibatch, []
-        one._minibatch = lambda *given, real=real, calls=calls: calls.append(1) or real(*given)
+        calls = []
+        for name in ("gradient", "step"):
+            real = getattr(one, name)
+            setattr(one, name, lambda *given, real=real, name=name, calls=calls: calls.append(name) or real(*given))
         advance(one)
-        counts.append(len(calls))
-    assert counts[0] == 40
-    assert counts[1] < 40
+        counts.append((calls.count("gradient"), calls.count("step")))
+    assert counts[0] == (40, 40)
+    assert counts[1][0] < 40
+    assert counts[1][1] == counts[1][0] - 1  # the step that exceeded it is not taken

@@ -1,21 +1,19 @@
 """A small world of tokens: a cue is shown once, the answer is due at the end of the episode."""
 
+from typing import NamedTuple
+
 import numpy as np
+import torch
 from gymnasium.spaces import Box, Discrete
 
-from cavalcade.config_mettagrid import (
-    BpttConfig,
-    ExtrasConfig,
-    MachineConfig,
-    MettagridTrainConfig,
-    TokenPolicyConfig,
-)
-from cavalcade.envs.contract import Buffers, Environment, EnvSpec
+from cavalcade.config.recurrent import MachineConfig, RecurrentPPOConfig, TokenPolicyConfig
+from cavalcade.core.contract import Buffers, Environment, EnvSpec
 from cavalcade.policy.tokens import END, NOWHERE, TokenLayout
+from cavalcade.ppo.engines.recurrent.engine import RecurrentEngine
 
 TOKENS = 4
 LAYOUT = TokenLayout(3, 3, ("episode_completion_pct", "tag", "inv:ore"), (255.0, 10.0, 256.0), 2, TOKENS)
-CPU = __import__("torch").device("cpu")
+CPU = torch.device("cpu")
 
 
 class Cue(Environment):
@@ -77,7 +75,7 @@ class Cue(Environment):
         self._draw(rows, b.observation)
         self._sent.append(group)
 
-    def take(self):
+    def wait_any(self):
         return self._sent.pop(0)
 
     def save_state(self, indices=None):
@@ -90,14 +88,27 @@ class Cue(Environment):
         raise NotImplementedError
 
 
-def config(agents=16, horizon=4, rounds=2, parts=2, core="lstm", extras=None, machine=None, seed=0, steps=10**6, **ppo):
+class Settings(NamedTuple):
+    """What an engine is made of besides its environment."""
+
+    ppo: RecurrentPPOConfig
+    network: TokenPolicyConfig
+    machine: MachineConfig
+    seed: int
+
+
+def config(agents=16, horizon=4, rounds=2, parts=2, core="lstm", encoder="bag", machine=None, seed=0, **ppo):
     batch = agents * horizon * rounds
     given = {"num_envs": agents, "batch_size": batch, "minibatch_size": batch // parts, "bptt_horizon": horizon}
-    return MettagridTrainConfig(
-        policy=TokenPolicyConfig(ppo.pop("encoder", "bag"), core, 16),
-        ppo=BpttConfig(**given | ppo),
-        extras=extras or ExtrasConfig(),
-        machine=machine or MachineConfig(device="cpu"),
-        seed=seed,
-        steps=steps,
+    return Settings(
+        RecurrentPPOConfig(**given | ppo),
+        TokenPolicyConfig(encoder, core, 16),
+        machine or MachineConfig(device="cpu"),
+        seed,
     )
+
+
+def engine(env, settings):
+    """The engine of an environment that has begun."""
+    ppo, network, machine, seed = settings
+    return RecurrentEngine(env, LAYOUT, ppo, network=network, machine=machine, device=CPU, seed=seed)

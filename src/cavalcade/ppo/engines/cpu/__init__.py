@@ -1,1 +1,1 @@
-"""PPO in compiled kernels for CPU threads; everything here is held to the plain torch functions of `ppo` by tests."""
+"""PPO in compiled kernels for CPU threads; tests compare everything here with the plain torch functions of `ppo`."""

@@ -1,4 +1,4 @@
-"""Drawing actions: from remembered rows, or by a forward pass over every environment."""
+"""Samples actions: from the table of distinct observations, or by a forward pass over every environment."""
 
 import math
 from typing import NamedTuple
@@ -6,11 +6,11 @@ from typing import NamedTuple
 import numba
 import numpy as np
 
-from cavalcade.jit import formula, kernel, routine, thread_id
-from cavalcade.ppo.fused.network import TILE, fold_context, forward, load
-from cavalcade.ppo.fused.rows import find_and_evaluate
-from cavalcade.ppo.fused.scalar import exponentials
-from cavalcade.rng import step_key, unit, word
+from cavalcade.core.jit import formula, kernel, routine, thread_id
+from cavalcade.ppo.draws import draw_target
+from cavalcade.ppo.engines.cpu.network import TILE, fold_context, forward, load
+from cavalcade.ppo.engines.cpu.rows import find_and_evaluate
+from cavalcade.ppo.engines.cpu.scalar import exponentials
 
 _BLOCK = 16
 _PARTS = 16  # pieces of the batch that threads take in turn
@@ -18,10 +18,10 @@ _PARTS = 16  # pieces of the batch that threads take in turn
 
 @formula
 def draw(weight, mask, actions, padded, target, chosen):
-    """An action by unnormalised probabilities under a mask, and its log-probability.
+    """An action from unnormalised probabilities under a mask, and its log-probability.
 
-    `target` in [0, 1) is where in the cumulative distribution to look; below 0 the likeliest action is taken.
-    `chosen` is scratch for the masked weights. If the mask leaves no weight at all, every allowed action gets the same.
+    `target` in [0, 1) is inverted through the cumulative distribution; below 0 the action is greedy. `chosen` is
+    scratch for the masked weights. If the mask leaves no weight at all, every allowed action gets the same.
     """
     real = weight.dtype.type
     for k in range(actions):
@@ -50,36 +50,30 @@ def draw(weight, mask, actions, padded, target, chosen):
             block += _BLOCK
         for k in range(block, actions):
             if chosen[k] > 0:
-                action = k  # rounding can leave a rest behind the last: the last possible action takes it
+                action = k  # rounding can leave a remainder after the last: the last possible action takes it
                 if chosen[k] > rest:
                     break
                 rest -= chosen[k]
     return action, math.log(chosen[action] / total)
 
 
-@formula
-def draw_target(keys, e, clock, part):
-    """Where to look in a cumulative distribution, for a part of an action: a hash of environment, time and part."""
-    return -1.0 if clock < 0 else unit(word(step_key(keys[e], 0, clock), part))
-
-
 class Store(NamedTuple):
-    """The parts of a rollout that acting fills, (P, T, N, …)."""
+    """The parts of a rollout that acting writes, (P, T, N, …)."""
 
     action: np.ndarray
     log_prob: np.ndarray
     value: np.ndarray
     mask: np.ndarray  # (P, T, N, A)
-    observation: np.ndarray  # (P, T, N, O): plain rows
-    row: np.ndarray  # (P, T, N): distinct rows
-    mask_words: np.ndarray  # (P, T, N, V): distinct rows
+    observation: np.ndarray  # (P, T, N, O): without deduplication
+    row: np.ndarray  # (P, T, N): with deduplication
+    mask_words: np.ndarray  # (P, T, N, V): with deduplication
 
 
 @kernel(parallel=True, numerics=True)
 def act_by_rows(
     net, table, weights, inputs, words, x, mask, mask_words, keys, clock, work, scratch, wanted, rows, actions, store, t
 ):
-    """Actions of all environments from the rows of their observations, booked as step t.
+    """Actions of all environments from the table rows of their observations, recorded as step t.
 
     words: (P·N, W); x: (P·N, O); mask: (P·N, A); mask_words: (P·N, V); keys, actions, rows: (P·N,); clock: (P,).
     """
@@ -90,7 +84,6 @@ def act_by_rows(
 
 @routine
 def act_rows_part(net, table, rows, mask, mask_words, keys, clock, scratch, actions, store, t, part):
-    """Actions of a part of the environments."""
     n = rows.size // table.count.size
     chosen = scratch[thread_id(), 0]
     for e in range(part * rows.size // _PARTS, (part + 1) * rows.size // _PARTS):
@@ -98,15 +91,15 @@ def act_rows_part(net, table, rows, mask, mask_words, keys, clock, scratch, acti
         target = draw_target(keys, e, clock[p], 0)
         action, log_prob = draw(table.weight[p, row], mask[e], net.actions, net.padded, target, chosen)
         actions[e] = action
-        book(store, p, t, i, action, log_prob, table.value[p, row], mask, e)
+        record_step(store, p, t, i, action, log_prob, table.value[p, row], mask, e)
         store.row[p, t, i] = row
         for v in range(mask_words.shape[1]):
             store.mask_words[p, t, i, v] = mask_words[e, v]
 
 
 @formula
-def book(store, p, t, i, action, log_prob, value, mask, e):
-    """Writes what every sample has."""
+def record_step(store, p, t, i, action, log_prob, value, mask, e):
+    """Writes the fields that every sample has."""
     store.action[p, t, i] = action
     store.log_prob[p, t, i] = log_prob
     store.value[p, t, i] = value
@@ -116,7 +109,7 @@ def book(store, p, t, i, action, log_prob, value, mask, e):
 
 @kernel(parallel=True, numerics=True)
 def act_plain(net, weights, inputs, x, mask, keys, clock, work, scratch, actions, store, t, start, stop):
-    """Actions of environments start … stop − 1 of each policy by a forward pass over each, booked as step t.
+    """Actions of environments start … stop − 1 of each policy by a forward pass over each, recorded as step t.
 
     x: (P·N, O); the rest as in `act_by_rows`.
     """
@@ -150,14 +143,14 @@ def act_part(net, p, n, all_weights, inputs, x, mask, keys, clock, start, stop, 
             target = draw_target(keys, e, clock[p], 0)
             action, log_prob = draw(scratch[1], mask[e], net.actions, padded, target, scratch[0])
             actions[e] = action
-            book(store, p, t, first + i, action, log_prob, work[net.output[1, last] + i], mask, e)
+            record_step(store, p, t, first + i, action, log_prob, work[net.output[1, last] + i], mask, e)
             for j in range(size):
                 store.observation[p, t, first + i, j] = x[e, j]
 
 
 @kernel(parallel=True, numerics=True)
 def choose(net, weights, inputs, x, mask, keys, clock, work, scratch, actions):
-    """Actions of all environments, booked nowhere; a clock below 0 takes the likeliest action."""
+    """Actions of all environments, not recorded; greedy with a negative clock."""
     policies = weights.shape[0]
     n = keys.size // policies
     cuts = max(1, _PARTS // policies)
@@ -189,7 +182,7 @@ def choose_part(net, p, n, all_weights, inputs, x, mask, keys, clock, start, sto
 
 @kernel(parallel=True, numerics=True)
 def values_plain(net, weights, inputs, x, wanted, work, values):
-    """Values of the observations of environments that are wanted, (P·N,)."""
+    """Values of the observations of the wanted environments, (P·N,)."""
     policies = weights.shape[0]
     n = values.size // policies
     cuts = max(1, _PARTS // policies)

@@ -1,16 +1,16 @@
-"""Adam on rows of weights: clipping, moments and steps per policy. The compiled twin of `update.adam_step`."""
+"""Adam on rows of weights: clipping, moments and steps per policy. The compiled form of `update.adam_step`."""
 
 import math
 
 import numba
 
-from cavalcade.jit import formula, kernel
+from cavalcade.core.jit import formula, kernel
 from cavalcade.ppo.update import BETA1, BETA2, EPSILON
 
 
 @kernel(parallel=True, numerics=True)
 def adam_step(weights, gradient, first, second, steps, rate, limit, active, norms):
-    """One step of Adam for every active policy, after clipping its gradient to a norm.
+    """One step of Adam for every active policy, after clipping its gradient's norm.
 
     weights, gradient, first, second: (P, D); steps: (P,) int64, steps taken; rate, limit: (P,), limit 0 = no clipping;
     norms: (P,), the gradients' norms before clipping.
@@ -24,7 +24,7 @@ def adam_step(weights, gradient, first, second, steps, rate, limit, active, norm
 
 @formula
 def norm(gradient, p):
-    """The length of a policy's gradient."""
+    """The norm of a policy's gradient."""
     total = 0.0
     for k in range(gradient.shape[1]):
         total += gradient[p, k] * gradient[p, k]
@@ -33,7 +33,7 @@ def norm(gradient, p):
 
 @formula
 def move(weights, gradient, first, second, p, step, rate, limit, length):
-    """One step of one policy."""
+    """One Adam step of one policy; length: the gradient's norm."""
     real = weights.dtype.type
     shrink = real(min(1.0, limit / (length + 1e-6)) if limit > 0 else 1.0)
     size, scale = real(rate / (1 - BETA1**step)), real(1 / math.sqrt(1 - BETA2**step))

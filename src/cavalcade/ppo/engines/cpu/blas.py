@@ -1,7 +1,7 @@
 """One BLAS thread per compiled thread.
 
-Kernels call BLAS from several threads at once, each on a small tile; a BLAS that starts threads of its own there slows
-everything down by an order of magnitude and fills the terminal with warnings.
+Kernels call BLAS from several threads at once, each on a small tile; a BLAS that starts its own threads there is slower
+by an order of magnitude and fills the terminal with warnings.
 """
 
 import functools
@@ -11,7 +11,7 @@ from threadpoolctl import threadpool_limits
 
 @functools.cache
 def single_threaded_blas() -> object:
-    """Limits BLAS to one thread for the rest of the process. Loads it first, or the limit would not reach it."""
+    """Limits BLAS to one thread for the rest of the process. Loads it first, since the limit needs a loaded library."""
     import scipy.linalg.cython_blas  # noqa: F401 — the BLAS that compiled code calls
 
     return threadpool_limits(1, user_api="blas")

@@ -1,42 +1,42 @@
-"""PPO by compiled kernels: the CPU learner, with plain or distinct rows."""
+"""PPO in compiled kernels: the cpu engine, with or without deduplication of observations."""
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
-import torch
 from gymnasium.spaces import Discrete
 from numpy.typing import NDArray
 
 from cavalcade.config import PPOConfig
-from cavalcade.envs.contract import Environment
-from cavalcade.errors import ConfigError
-from cavalcade.jit import all_threads
-from cavalcade.ppo.fused import act, adam, gae
-from cavalcade.ppo.fused.blas import single_threaded_blas
-from cavalcade.ppo.fused.gradient import METRICS, Coefficients, gradients
-from cavalcade.ppo.fused.network import Inputs, layout_of
-from cavalcade.ppo.fused.reduction import DistinctRows, PlainRows
-from cavalcade.ppo.fused.rows import find_and_evaluate
-from cavalcade.ppo.learner import Learner
-from cavalcade.ppo.population import Hyper, merge_moments, observation_scaling
-from cavalcade.ppo.ranks import ALONE, Ranks
-from cavalcade.ppo.returns import discounted_returns
+from cavalcade.core.contract import Environment
+from cavalcade.core.errors import ConfigError
+from cavalcade.core.jit import all_threads
+from cavalcade.ppo import gae
+from cavalcade.ppo.engines.cpu import act, adam
+from cavalcade.ppo.engines.cpu.blas import single_threaded_blas
+from cavalcade.ppo.engines.cpu.gradient import gradients
+from cavalcade.ppo.engines.cpu.network import Inputs, layout_of
+from cavalcade.ppo.engines.cpu.reduction import DistinctRows, PlainRows
+from cavalcade.ppo.engines.cpu.rows import find_and_evaluate
+from cavalcade.ppo.engines.host import HostEngine
+from cavalcade.ppo.objective import METRICS, Coefficients
+from cavalcade.ppo.returns import discounted_returns, return_scale
+from cavalcade.ppo.state import merge_moments, observation_scaling
 
-_PARTS = 8  # into which the gradient of a small population is cut: enough for threads, few enough to sum
-_KL = METRICS.index("kl")
+_PARTS = 8  # of the gradient of a small population: enough for threads, few enough to sum
 
 
-class FusedLearner(Learner):
-    """Learns with compiled kernels on CPU threads.
+class CpuEngine(HostEngine):
+    """A population that is trained by compiled kernels on CPU threads.
 
-    With `distinct`, each different observation is computed once while the weights stay the same, and samples that share
-    observation, mask and action are one term of the loss (C1: equal to the plain loss up to rounding). `parts`: pieces
-    that a policy's gradient is summed up from, 0 for enough to keep threads busy; a fixed number makes a policy's
-    weights the same to the bit in a population of any size.
+    With `distinct`, each distinct observation is computed once while the weights stay the same, and samples that share
+    observation, mask and action are one term of the loss (C1: equal to the plain loss up to rounding). `parts`: number
+    of partial sums of a policy's gradient, 0 for enough to keep threads busy; a fixed number makes a policy's weights
+    identical to the bit in a population of any size.
     """
 
-    name = "fused"
+    name = "cpu"
 
     def __init__(
         self,
@@ -44,18 +44,15 @@ class FusedLearner(Learner):
         config: PPOConfig,
         seeds: Sequence[int],
         *,
-        hyper: Hyper | None = None,
-        context: NDArray | None = None,
         distinct: bool = False,
-        dtype: torch.dtype = torch.float32,
         parts: int = 0,
-        ranks: Ranks = ALONE,
+        **options: Any,
     ):
         if why := why_not(env, config, distinct):
             raise ConfigError(why)
         single_threaded_blas()
-        super().__init__(env, config, seeds, hyper=hyper, context=context, distinct=distinct, dtype=dtype, ranks=ranks)
-        self._real = real = np.dtype(str(dtype).removeprefix("torch."))
+        super().__init__(env, config, seeds, distinct=distinct, **options)
+        self._real = real = np.dtype(str(self.dtype).removeprefix("torch."))
         self._net = layout_of(self.spec)
         threads, parts, everyone = all_threads(), parts or max(1, _PARTS // self.policies), env.spec.num_envs
         self._work = np.zeros((threads, self._net.work), real)
@@ -70,7 +67,7 @@ class FusedLearner(Learner):
         self._weights, self._counters = self.state.weights.numpy(), self.state.counters.numpy()
         self._store = act.Store(*(getattr(self.rollout, name).numpy() for name in act.Store._fields))
         self._everywhere = np.ones(everyone, np.bool_)
-        self._order = np.tile(np.arange(config.num_envs * config.update_steps), (self.policies, 1))
+        self._order = np.tile(np.arange(config.num_envs * config.rollout_steps), (self.policies, 1))
         h = self.hyper
         self._coefficients = Coefficients(
             *(x.astype(real) for x in (h.clip, h.value_coef, h.entropy_coef, h.value_clip))
@@ -79,17 +76,15 @@ class FusedLearner(Learner):
             DistinctRows(env, env.packed, self.rollout, self._net, real) if distinct and env.packed else None
         )
         self._reduction = self._distinct or PlainRows(self.rollout, real)
-        self.restore()
+        self.refresh()
 
-    def restore(self) -> None:
-        """Brings what is derived from the state up to date."""
+    def refresh(self) -> None:
         shift, scale = observation_scaling(self.state, self.config.normalise_observations)
         self._inputs = Inputs(*(np.ascontiguousarray(x, self._real) for x in (self.context, shift, scale)))
         if self._distinct:
             self._distinct.forget()
 
     def act(self, t: int, group: slice) -> NDArray:
-        """Draws actions from the rows of the observations, or by a forward pass."""
         x, mask, packed = self.env.buffers.observation, self.env.buffers.action_mask, self.env.packed
         clock = self._counters[:, 0] + t
         if self._distinct and packed:
@@ -107,11 +102,10 @@ class FusedLearner(Learner):
         return self._actions[group]
 
     def _range(self, group: slice) -> tuple[int, int]:
-        """A group as environments of each policy."""
+        """The environments of each policy in a group, as start and stop."""
         return (group.start, group.stop) if self.policies == 1 else (0, self.config.num_envs)
 
     def values(self, wanted: NDArray[np.bool_], ended_at: int | None = None) -> NDArray:
-        """Values of current observations, or of those that ended episodes in a step."""
         buffers, packed, final = self.env.buffers, self.env.packed, ended_at is not None
         x = buffers.final_observation if final else buffers.observation
         if self._distinct and packed:
@@ -125,38 +119,26 @@ class FusedLearner(Learner):
         act.values_plain(self._net, self._weights, self._inputs, x, wanted, self._work, self._values)
         return self._values.reshape(self.policies, -1)
 
-    def update(self, progress: float | NDArray) -> dict[str, NDArray]:
-        """Advantages, then epochs of minibatches; a policy past its KL limit sits out the rest."""
-        c, samples, ranks = self.config, self.config.num_envs * self.config.update_steps, self.ranks
-        self.timer.skip()
+    def prepare(self, progress: float | NDArray) -> None:
+        """Computes advantages and value targets, and groups samples by distinct observation."""
         self._advantages()
-        self.timer.lap("advantage")
         self._reduction.begin()
-        rates, active = self.rates(progress), np.ones(self.policies, np.bool_)
-        sums, steps = np.zeros((self.policies, len(METRICS) + 1)), np.zeros((self.policies, 1))
-        order, bounds = self._order, np.array([0, samples])
-        for epoch in range(c.epochs):
-            if c.minibatches > 1:
-                order, bounds = ranks.minibatches(
-                    self.shuffle_keys, self._counters[:, 1], epoch, c.update_steps, c.num_envs, c.minibatches
-                )
-            for start, stop in itertools.pairwise(bounds):
-                metrics = self._minibatch_gradient(order, start, stop, active)
-                ranks.sum_(self._gradient, metrics)
-                steps[active] += 1
-                active &= ~((self.hyper.target_kl > 0) & (metrics[:, _KL] > 1.5 * self.hyper.target_kl))
-                self._step(rates, active)
-                sums += np.column_stack([metrics, self._norms])
-                if not active.any():
-                    break
-            if not active.any():
-                break
-        found = dict(zip((*METRICS, "grad_norm"), (sums / steps).T, strict=True)) | {"learning_rate": rates}
-        if self._distinct:
-            found["distinct_rows"] = self._distinct.table.count / samples
-        self._finish()
-        self.timer.lap("update")
-        return found
+
+    def minibatches(self, epoch: int) -> Iterator[tuple[NDArray, int, int]]:
+        """The order of samples (P, B), and start and stop of each minibatch in it."""
+        c, order, bounds = self.config, self._order, (0, self._order.shape[1])
+        if c.minibatches > 1:
+            order, bounds = self.ranks.minibatches(
+                self.shuffle_keys, self._counters[:, 1], epoch, c.rollout_steps, c.num_envs, c.minibatches
+            )
+        for start, stop in itertools.pairwise(bounds):
+            yield order, start, stop
+
+    def array(self, values: NDArray) -> NDArray:
+        return values
+
+    def on_host(self, means: NDArray, norms: NDArray) -> tuple[NDArray, NDArray]:
+        return means, norms
 
     def _advantages(self) -> None:
         """GAE on scaled rewards."""
@@ -165,7 +147,7 @@ class FusedLearner(Learner):
         scale = np.ones(self.policies)
         if self.config.normalise_returns:
             discounted_returns(self.ranks, reward, ended, h.gamma, s)
-            scale = 1 / np.sqrt(s.return_square.numpy() / s.return_count.numpy() + 1e-8)
+            scale = return_scale(s).numpy()
         gae.gae(
             reward, r.value.numpy(), ended, r.bootstrap.numpy(), r.last_value.numpy(), scale.astype(real),
             h.gamma.astype(real), (h.gamma * h.gae_lambda).astype(real), r.advantage.numpy(), r.returns.numpy(),
@@ -173,13 +155,11 @@ class FusedLearner(Learner):
         if self.config.normalise_advantages:
             self.ranks.normalise(r.advantage.numpy().reshape(self.policies, -1))
 
-    def _minibatch_gradient(self, order: NDArray, start: int, stop: int, active: NDArray[np.bool_]) -> NDArray:
-        """What samples start … stop − 1 add to the gradient of their minibatch's mean, in `_gradient`; and to metrics.
-
-        Metrics: (P, metrics). A minibatch may have more samples, on other ranks.
-        """
-        c, pieces, size = self.config, self.config.accumulate, stop - start
-        total = np.full(self.policies, c.num_envs * c.update_steps * self.ranks.size // c.minibatches)
+    def gradient(self, batch: tuple[NDArray, int, int], active: NDArray[np.bool_]) -> NDArray:
+        """Writes this rank's part of the gradient of the minibatch's mean loss to `_gradient`; metrics (M, P)."""
+        order, start, stop = batch
+        c, pieces, size = self.config, self.config.grad_accum, stop - start
+        total = np.full(self.policies, c.num_envs * c.rollout_steps * self.ranks.size // c.minibatches)
         metrics = np.zeros((self.policies, len(METRICS)))
         for piece in range(pieces):
             self._reduction.take(order, start + piece * size // pieces, start + (piece + 1) * size // pieces)
@@ -192,9 +172,12 @@ class FusedLearner(Learner):
             else:
                 self._gradient, self._piece = self._piece, self._gradient
             metrics += self._metrics[:, 0]
-        return metrics
+        return metrics.T
 
-    def _step(self, rates: NDArray, active: NDArray[np.bool_]) -> None:
+    def all_reduce(self, metrics: NDArray) -> None:
+        self.ranks.sum_(self._gradient, metrics)
+
+    def step(self, rates: NDArray, active: NDArray[np.bool_]) -> NDArray:
         """Adam."""
         s = self.state
         self._norms[:] = 0
@@ -202,18 +185,23 @@ class FusedLearner(Learner):
             self._weights, self._gradient, s.first_moment.numpy(), s.second_moment.numpy(), s.adam_steps.numpy(),
             rates, self.hyper.grad_clip, active, self._norms,
         )  # fmt: skip
+        return self._norms
 
-    def _finish(self) -> None:
-        """Books the update: running moments of observations, and nothing remembered of the old weights."""
+    def finish(self) -> dict[str, NDArray]:
+        """Counts the update, updates the moments of observations if they are normalised, and clears cached outputs."""
+        found = {}
+        if self._distinct:
+            found["distinct_observations"] = self._distinct.table.count / self._order.shape[1]
         if self.config.normalise_observations:
             s = self.state
-            found = self.ranks.moments(*self._observation_moments())
-            merge_moments(s.observation_count, s.observation_mean, s.observation_square, *found)
+            moments = self.ranks.moments(*self._observation_moments())
+            merge_moments(s.observation_count, s.observation_mean, s.observation_square, *moments)
         self._counters[:, 1] += 1
-        self.restore()
+        self.refresh()
+        return found
 
     def _observation_moments(self) -> tuple[NDArray, NDArray, NDArray]:
-        """Count, mean and summed squared deviation of the rollout's observations, per policy."""
+        """Count, mean and sum of squared deviations of the rollout's observations, per policy."""
         samples = self._order.shape[1]
         if self._distinct:
             self._distinct.take(np.tile(np.arange(samples), (self.policies, 1)), 0, samples)
@@ -230,13 +218,15 @@ class FusedLearner(Learner):
 
 
 def why_not(env: Environment, config: PPOConfig, distinct: bool) -> str | None:
-    """What stands against the fused learner with these settings, in words, or nothing."""
+    """Why the cpu engine does not support these settings, or None."""
     if config.replay:
-        return f"replay is {config.replay}; the fused learner has none, use --learner torch or --replay 0"
+        return f"replay is {config.replay}; the cpu engine does not support it, use --engine torch or --replay 0"
     if not isinstance(env.spec.action_space, Discrete):
-        return f"actions are {env.spec.action_space}; the fused learner draws one of a list, use --learner torch"
+        return f"actions are {env.spec.action_space}; the cpu engine needs Discrete, use --engine torch"
     if distinct and env.packed is None:
-        return f"the observations of {env.spec.name} are not packed; distinct rows need that, use --rows plain"
+        return f"observations of {env.spec.name} are not packed; deduplication needs that, use --dedup off"
     if distinct and config.value_clip:
-        return f"value_clip is {config.value_clip}; distinct rows cannot have it, use --rows plain or --value-clip 0"
+        return (
+            f"value_clip is {config.value_clip}; deduplication does not support it, use --dedup off or --value-clip 0"
+        )
     return None

@@ -4,7 +4,7 @@ Samples with the same observation are one *row*: the network runs once for it. S
 mask are a *pair*: one masked softmax. Samples of a pair with the same action are a *group*: they have the same old and
 new log-probability, so the clipped policy loss needs only the sum of their positive advantages and that of the
 negative ones. The value loss needs n, ΣR and ΣR² of a row, the entropy the count of a pair. Where nothing repeats, each
-sample is a row, a pair and a group of its own, and this is ordinary PPO.
+sample is its own row, pair and group, and this is ordinary PPO.
 
     policy  −1/b Σ_g [A⁺ min(ρ, 1 + ε) + A⁻ max(ρ, 1 − ε)],  ρ = exp(log π(a) − log π_old(a))
     value   c_v/b Σ_r (n v² − 2 v ΣR + ΣR²)
@@ -19,12 +19,12 @@ from typing import NamedTuple
 import numba
 import numpy as np
 
-from cavalcade.jit import formula, kernel, routine, thread_id
-from cavalcade.ppo.fused.network import TILE, backward, context_gradient, fold_context, forward, load
-from cavalcade.ppo.fused.scalar import exp, exponentials
+from cavalcade.core.jit import formula, kernel, routine, thread_id
+from cavalcade.ppo.engines.cpu.network import TILE, backward, context_gradient, fold_context, forward, load
+from cavalcade.ppo.engines.cpu.scalar import exp, exponentials
+from cavalcade.ppo.objective import METRICS
 
-METRICS = ("policy_loss", "value_loss", "entropy", "kl", "clip_fraction")
-_POLICY, _VALUE, _ENTROPY, _KL, _CLIPPED = range(5)
+_POLICY, _VALUE, _ENTROPY, _KL, _CLIPPED = range(len(METRICS))
 NONE = -1
 _LEAST_TOTAL = np.float32(1e-25)
 
@@ -33,8 +33,8 @@ class Batch(NamedTuple):
     """The samples of a minibatch, reduced; row p of each array belongs to policy p."""
 
     x: np.ndarray  # (P, rows, O): observations
-    rows: np.ndarray  # (P, rows) int32: the rows that have samples in this minibatch …
-    num_rows: np.ndarray  # (P,) int64: … and how many there are
+    rows: np.ndarray  # (P, rows) int32: the rows with samples in this minibatch …
+    num_rows: np.ndarray  # (P,) int64: … and their number
     row_n: np.ndarray  # (P, rows): samples of a row
     row_return: np.ndarray  # (P, rows): ΣR
     row_square: np.ndarray  # (P, rows): ΣR²
@@ -53,21 +53,12 @@ class Batch(NamedTuple):
     masks: np.ndarray  # (P, masks, A) bool
 
 
-class Coefficients(NamedTuple):
-    """Weights of the loss, one per policy."""
-
-    clip: np.ndarray  # (P,): ε
-    value: np.ndarray  # (P,): c_v
-    entropy: np.ndarray  # (P,): c_e
-    value_clip: np.ndarray  # (P,): 0 for none; needs a row per sample
-
-
 @formula
 def pair_loss(b, c, p, q, scale, logits, weight, top, actions, padded, mask, allowed, delta, metrics):
     """Adds a pair's policy and entropy loss to the metrics and their gradient to its row's `delta`.
 
-    weight: exp(logits − top) of the row, zero beyond the actions. Where that leaves nothing of the allowed actions,
-    since all of them are very unlikely, they get a top of their own. mask, allowed: scratch.
+    weight: exp(logits − top) of the row, zero beyond the actions. If it underflows for all allowed actions, the
+    exponentials are recomputed relative to the largest allowed logit. mask, allowed: scratch.
     """
     real = logits.dtype.type
     m = b.pair_mask[p, q]
@@ -113,7 +104,7 @@ def pair_loss(b, c, p, q, scale, logits, weight, top, actions, padded, mask, all
 
 @formula
 def largest_allowed(logits, mask, actions):
-    """The largest logit that the mask lets through."""
+    """The largest logit that the mask allows."""
     top = logits.dtype.type(-1e30)
     for k in range(actions):
         if mask[k] > 0:
@@ -141,7 +132,7 @@ def value_loss(b, c, p, r, scale, value, metrics):
 
 @formula
 def clear(array):
-    """Sets an array to zero; an assignment to a slice would take seconds to compile."""
+    """Sets an array to zero; assigning to a slice would take seconds to compile."""
     for i in range(array.size):
         array[i] = 0
 
@@ -190,8 +181,8 @@ def part_gradient(net, b, c, p, cut, samples, all_weights, inputs, active, works
 def gradients(net, b, c, samples, weights, inputs, active, work, scratch, parts, metrics, gradient):
     """Loss and gradient of the mean over a minibatch, for every active policy.
 
-    net: layout of the networks; b: the minibatch; c: coefficients of the loss; samples: how many the mean is over,
-    (P,); weights: (P, D); inputs: what the networks see besides; active: policies to compute, (P,) bool.
+    net: layout of the networks; b: the minibatch; c: coefficients of the loss; samples: number that the mean is over,
+    (P,); weights: (P, D); inputs: context and normalisation; active: policies to compute, (P,) bool.
     Overwritten: work (threads, work size); scratch (threads, 3, padded actions), zero beyond the actions; parts
     (P, parts, D); metrics (P, parts, metrics), sums in `metrics[:, 0]`; gradient (P, D), the result.
     """
@@ -206,7 +197,7 @@ def gradients(net, b, c, samples, weights, inputs, active, work, scratch, parts,
 
 @routine
 def sum_parts(net, p, inputs, active, parts, metrics, gradient):
-    """One policy's gradient and metrics from their parts."""
+    """Sums one policy's gradient and metrics over parts."""
     if active[p]:
         into = gradient[p]
         for k in range(into.size):

@@ -1,6 +1,6 @@
 """Forward and backward passes of the population MLP over a tile of rows, on one thread.
 
-A tile's activations stay in the second-level cache; the products are BLAS calls. Everything works in place on a work
+A tile's activations stay in the second-level cache; matrix products are BLAS calls. Everything is in place in a work
 array per thread. Rows of a tile belong to one policy.
 """
 
@@ -8,23 +8,23 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cavalcade.jit import formula, routine
+from cavalcade.core.jit import formula, routine
 from cavalcade.policy.mlp import NETS, MlpSpec
-from cavalcade.ppo.fused.scalar import tanh
+from cavalcade.ppo.engines.cpu.scalar import tanh
 
 TILE = 96  # rows
 
 
 class Inputs(NamedTuple):
-    """What the networks of each policy see besides the raw observation."""
+    """Inputs of each policy's networks besides the raw observation."""
 
     context: np.ndarray  # (P, C): constant inputs
-    shift: np.ndarray  # (P, O): taken off an observation …
+    shift: np.ndarray  # (P, O): subtracted from an observation …
     scale: np.ndarray  # (P, O): … which is then multiplied by this
 
 
 class Layout(NamedTuple):
-    """Where weights lie in a policy's row, and where the activations of a tile lie in the work array."""
+    """Offsets of weights in a policy's row, and of a tile's activations in the work array."""
 
     layers: int  # per network
     inputs: int  # observation values
@@ -36,7 +36,7 @@ class Layout(NamedTuple):
     weight: np.ndarray  # (2, L): offsets in a row of weights
     bias: np.ndarray  # (2, L)
     output: np.ndarray  # (2, L): offsets of a layer's outputs in the work array
-    delta: np.ndarray  # (2, L): offsets of the gradient of its inputs to the activation
+    delta: np.ndarray  # (2, L): offsets of the gradient with respect to its pre-activations
     folded: np.ndarray  # (2,): offsets of the first bias with the context folded in
     x: int  # offset of the observations
     product: int  # offset of a weight-sized product
@@ -44,7 +44,6 @@ class Layout(NamedTuple):
 
 
 def layout_of(spec: MlpSpec) -> Layout:
-    """The layout of networks of this shape."""
     nets = [spec.layers(net) for net in NETS]
     table = {name: np.array([[getattr(layer, name) for layer in layers] for layers in nets], np.int64)
              for name in ("fan_in", "columns", "weight", "bias")}  # fmt: skip
@@ -69,20 +68,20 @@ def layout_of(spec: MlpSpec) -> Layout:
 
 @routine
 def matrix(flat, at, rows, columns):
-    """A piece of a flat array as a matrix."""
+    """A view of a part of a flat array as a matrix."""
     return flat[at : at + rows * columns].reshape(rows, columns)
 
 
 @formula
 def load(x, row, inputs, p, size, into, at):
-    """An observation of `size` values, shifted and scaled, into the work array."""
+    """Writes an observation of `size` values, shifted and scaled, to the work array."""
     for j in range(size):
         into[at + j] = (into.dtype.type(x[row, j]) - inputs.shift[p, j]) * inputs.scale[p, j]
 
 
 @routine
 def fold_context(net, weights, inputs, p, work):
-    """The first biases with the policy's constant inputs added in: they are the same for every row."""
+    """Adds the contribution of the policy's constant inputs to the first biases: it is the same for every row."""
     context = inputs.context[p]
     for n in range(2):
         columns = net.columns[n, 0]
@@ -97,7 +96,7 @@ def fold_context(net, weights, inputs, p, work):
 
 @routine
 def forward(net, n, weights, work, rows):
-    """One network over a tile whose observations are in the work array and whose context is folded."""
+    """Runs one network on a tile whose observations are in the work array and whose context is folded."""
     before = matrix(work, net.x, rows, net.inputs)
     for i in range(net.layers):
         fan_in = net.inputs if i == 0 else net.fan_in[n, i]
@@ -121,7 +120,7 @@ def forward(net, n, weights, work, rows):
 
 @routine
 def backward(net, n, weights, work, rows, gradient):
-    """Adds to a policy's gradient what follows from the gradient of its outputs, given in the last `delta`."""
+    """Backpropagates the gradient of the outputs, in the last `delta`, and adds it to a policy's gradient."""
     for back in range(net.layers):
         i = net.layers - 1 - back
         fan_in = net.inputs if i == 0 else net.fan_in[n, i]
@@ -148,7 +147,7 @@ def backward(net, n, weights, work, rows, gradient):
 
 @routine
 def context_gradient(net, inputs, p, gradient):
-    """The weights of the constant inputs: their gradient is that of the first bias times the input."""
+    """Writes the gradient of the constant inputs' weights: that of the first bias times the input."""
     context = inputs.context[p]
     for n in range(2):
         columns = net.columns[n, 0]

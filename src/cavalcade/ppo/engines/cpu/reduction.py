@@ -1,35 +1,19 @@
-"""How samples become the rows, pairs and groups that the loss runs over: one by one, or by what they share."""
-
-from typing import Protocol
+"""Reduces samples to the rows, pairs and groups of the loss (see `gradient`), with or without deduplication."""
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cavalcade.envs.contract import Environment, Packed
-from cavalcade.ppo.fused import rows
-from cavalcade.ppo.fused.gradient import NONE, Batch
-from cavalcade.ppo.fused.network import Layout
+from cavalcade.core.contract import Environment, Packed
+from cavalcade.ppo.engines.cpu import rows
+from cavalcade.ppo.engines.cpu.gradient import NONE, Batch
+from cavalcade.ppo.engines.cpu.network import Layout
 from cavalcade.ppo.rollout import Rollout
 
-_FIRST_ROWS = 1024  # room in the table of distinct rows to begin with
-
-
-class Reduction(Protocol):
-    """The samples of an update, reduced."""
-
-    batch: Batch
-
-    def begin(self) -> None:
-        """The rollout is complete, advantages included."""
-        ...
-
-    def take(self, order: NDArray, start: int, stop: int) -> None:
-        """Makes `batch` stand for the samples order[:, start:stop]."""
-        ...
+_FIRST_ROWS = 1024  # initial capacity of the table of distinct observations
 
 
 class PlainRows:
-    """Each sample is a row, a pair and a group of its own."""
+    """No deduplication: each sample is its own row, pair and group."""
 
     def __init__(self, rollout: Rollout, real: np.dtype):
         policies, samples = rollout.action.shape[0], rollout.action[0].numel()
@@ -66,20 +50,20 @@ class PlainRows:
         np.square(self.batch.row_return, out=self.batch.row_square)
 
     def take(self, order: NDArray, start: int, stop: int) -> None:
-        """Lists the samples."""
+        """Selects the samples order[start:stop]."""
         self.batch.rows[:, : stop - start] = order[:, start:stop]
         self.batch.num_rows[:] = stop - start
 
 
 class DistinctRows:
-    """Samples that share observation, mask and action are one group; what policies make of observations is kept."""
+    """Deduplication: samples that share observation, mask and action are one group; network outputs are cached."""
 
     def __init__(self, env: Environment, packed: Packed, rollout: Rollout, net: Layout, real: np.dtype):
         self._env, self._packed, self._net, self._real = env, packed, net, real
         self._policies, samples = rollout.action.shape[0], rollout.action[0].numel()
         self._flat = flat = (self._policies, samples)
         self._rollout = rollout
-        self._whole = False  # whether the batch stands for all samples of the rollout
+        self._whole = False  # whether the batch holds the sums of the whole rollout
         self._slots = slots = _power_of_two(2 * samples)
 
         def integers(n: int) -> NDArray[np.int32]:
@@ -117,7 +101,7 @@ class DistinctRows:
         self.forget()
 
     def make_room(self, new: int) -> None:
-        """Sees to it that each policy can get so many new rows. Counts only when there might be too little."""
+        """Makes room for `new` rows per policy; reads the counts only when the table might be full."""
         self._most += new
         if self._most > self.table.words.shape[1]:
             self._most = int(self.table.count.max()) + new
@@ -125,12 +109,12 @@ class DistinctRows:
                 self._grow(self._most)
 
     def forget(self) -> None:
-        """The weights have changed: nothing remembered holds any more."""
+        """Clears the cached outputs after the weights have changed."""
         self._most = 0
         rows.forget(self.table)
 
     def begin(self) -> None:
-        """Finds what the samples share."""
+        """Finds the pairs and groups of the rollout."""
         r = self._rollout
         rows.find_groups(
             self.groups, self.batch, r.row.numpy().reshape(self._flat), self.table.count,
@@ -140,7 +124,7 @@ class DistinctRows:
         self._whole = False
 
     def take(self, order: NDArray, start: int, stop: int) -> None:
-        """Sums up the samples; those of the whole rollout only once."""
+        """Sums the samples order[start:stop] by row, pair and group; a whole rollout only once."""
         whole = stop - start == self._flat[1]
         if not (whole and self._whole):
             r = self._rollout
@@ -164,7 +148,7 @@ class DistinctRows:
         )
 
     def _row_arrays(self, capacity: int) -> dict[str, NDArray]:
-        """The parts of a batch that have an entry per row."""
+        """The arrays of a batch with an entry per row."""
         shape = (self._policies, capacity)
         reals = ("row_n", "row_return", "row_square", "row_value")
         found: dict[str, NDArray] = {name: np.zeros(shape, self._real) for name in reals}
@@ -172,7 +156,7 @@ class DistinctRows:
         return found
 
     def _grow(self, least: int) -> None:
-        """Makes the table and the batch larger; rows keep their numbers."""
+        """Enlarges the table and the batch; rows keep their numbers."""
         old = self.table
         capacity = max(2 * old.words.shape[1], _power_of_two(least))
         self.table = self._new_table(capacity)

@@ -1,8 +1,8 @@
 """Distinct observations of a rollout, and the samples that share them.
 
-`Table` remembers, per policy, each observation seen since the weights last changed, with what the policy makes of it.
-`Groups` says which samples of a rollout share observation, mask and action, and `reduce` sums them up per minibatch.
-Rows of arrays belong to policies; policies are independent of each other, so loops over them run in parallel.
+`Table` caches, per policy, each observation seen since the weights last changed, with the network's outputs. `Groups`
+maps the samples of a rollout to those with the same observation, mask and action, and `reduce` sums them per minibatch.
+The first axis of arrays is policies; they are independent, so loops over them run in parallel.
 """
 
 from typing import NamedTuple
@@ -10,22 +10,22 @@ from typing import NamedTuple
 import numba
 import numpy as np
 
-from cavalcade.jit import kernel, routine, rule, thread_id
-from cavalcade.ppo.fused.gradient import NONE
-from cavalcade.ppo.fused.network import TILE, fold_context, forward, load
-from cavalcade.ppo.fused.scalar import exponentials
-from cavalcade.rng import GOLDEN, mix
+from cavalcade.core.jit import kernel, routine, rule, thread_id
+from cavalcade.core.rng import GOLDEN, mix
+from cavalcade.ppo.engines.cpu.gradient import NONE
+from cavalcade.ppo.engines.cpu.network import TILE, fold_context, forward, load
+from cavalcade.ppo.engines.cpu.scalar import exponentials
 
-_PARTS = 8  # of a policy's new rows, for threads to take in turn
+_PARTS = 8  # of a policy's new rows, distributed over threads
 
 
 class Table(NamedTuple):
-    """Observations by their words: open addressing, then one entry per distinct observation."""
+    """A hash table of observations by their words, with open addressing; one row per distinct observation."""
 
     slots: np.ndarray  # (P, slots) int32: row, or NONE; a power of two, at least twice the rows
     words: np.ndarray  # (P, rows, W) int64
     x: np.ndarray  # (P, rows, O): the observation itself
-    weight: np.ndarray  # (P, rows, padded actions): exp(logits − top), what actions are drawn by
+    weight: np.ndarray  # (P, rows, padded actions): exp(logits − top), unnormalised probabilities
     value: np.ndarray  # (P, rows)
     count: np.ndarray  # (P,) int64: rows in use
     ready: np.ndarray  # (P,) int64: rows whose weight and value are computed
@@ -33,16 +33,16 @@ class Table(NamedTuple):
 
 @rule
 def hash_word(h, w):
-    """A hash with one more integer in it."""
+    """Updates a hash with one more integer."""
     return mix(h + np.uint64(w) + GOLDEN)
 
 
 @kernel(parallel=True, numerics=True)
 def find_and_evaluate(net, table, weights, inputs, words, x, work, wanted, rows):
-    """The row of each environment's observation; new ones are made, and policies asked what they make of them.
+    """Finds the row of each environment's observation; adds new rows and computes their network outputs.
 
-    words: (P·N, W); x: (P·N, O); wanted: (P·N,) bool, others are left alone; rows: (P·N,) int32, the result. There must
-    be room for all.
+    words: (P·N, W); x: (P·N, O); wanted: (P·N,) bool, others are skipped; rows: (P·N,) int32, the result. The table
+    must have room for all.
     """
     policies, size = table.slots.shape
     n = rows.size // policies
@@ -57,7 +57,7 @@ def find_and_evaluate(net, table, weights, inputs, words, x, work, wanted, rows)
 
 @rule
 def any_new(table):
-    """Whether some row has not been evaluated."""
+    """Whether some row has no outputs yet."""
     new = False
     for p in range(table.count.size):
         new = new or table.count[p] > table.ready[p]
@@ -66,7 +66,6 @@ def any_new(table):
 
 @rule
 def find_policy_rows(table, p, slot_mask, words, x, wanted, rows, start, stop):
-    """The rows of one policy's environments."""
     for e in range(start, stop):
         if wanted[e]:
             rows[e] = find_row(table, p, slot_mask, words, x, e)
@@ -74,7 +73,7 @@ def find_policy_rows(table, p, slot_mask, words, x, wanted, rows, start, stop):
 
 @rule
 def find_row(table, p, slot_mask, words, x, e):
-    """The row of one observation, made if it is new."""
+    """The row of one observation, added if it is new."""
     width = words.shape[1]
     h = np.uint64(0)
     for w in range(width):
@@ -102,13 +101,13 @@ def find_row(table, p, slot_mask, words, x, e):
 
 @rule
 def mark_ready(table, p):
-    """All rows of a policy are computed."""
+    """Marks all rows of a policy as computed."""
     table.ready[p] = table.count[p]
 
 
 @routine
 def evaluate_part(net, table, p, part, all_weights, inputs, works):
-    """Weight and value of a part of a policy's new rows."""
+    """Computes weight and value of a part of a policy's new rows."""
     ready, new = table.ready[p], table.count[p] - table.ready[p]
     start, stop = ready + part * new // _PARTS, ready + (part + 1) * new // _PARTS
     if stop == start:
@@ -130,14 +129,13 @@ def evaluate_part(net, table, p, part, all_weights, inputs, works):
 
 @kernel(parallel=True)
 def forget(table):
-    """Empties the table: the weights have changed."""
+    """Clears the table, after the weights have changed."""
     for p in numba.prange(table.count.size):
         forget_policy(table, p)
 
 
 @rule
 def forget_policy(table, p):
-    """Empties the table of one policy."""
     fill(table.slots, p, table.slots.shape[1], NONE)
     table.count[p] = 0
     table.ready[p] = 0
@@ -152,14 +150,13 @@ def fill(array, p, n, value):
 
 @kernel(parallel=True)
 def rehash(table):
-    """Fills the slots anew from the rows, after the arrays have grown."""
+    """Rebuilds the slots from the rows, after the arrays have grown."""
     for p in numba.prange(table.count.size):
         rehash_policy(table, p, table.slots.shape[1] - 1)
 
 
 @rule
 def rehash_policy(table, p, slot_mask):
-    """The slots of one policy."""
     fill(table.slots, p, slot_mask + 1, NONE)
     for row in range(table.count[p]):
         h = np.uint64(0)
@@ -172,11 +169,11 @@ def rehash_policy(table, p, slot_mask):
 
 
 class Groups(NamedTuple):
-    """Samples by what they share; pairs and groups of a row hang together in lists."""
+    """Pairs and groups of samples; those of a row are linked lists."""
 
     pair_slots: np.ndarray  # (P, slots) int32
     group_slots: np.ndarray  # (P, slots) int32
-    pairs: np.ndarray  # (P,) int64: how many
+    pairs: np.ndarray  # (P,) int64: number of pairs
     groups: np.ndarray  # (P,) int64
     group_of: np.ndarray  # (P, B) int32: the group of a sample
     pair_row: np.ndarray  # (P, B) int32
@@ -185,7 +182,7 @@ class Groups(NamedTuple):
 
 @kernel(parallel=True)
 def find_groups(g, b, rows, num_rows, mask_words, actions, log_probs):
-    """Sorts the samples of a rollout into pairs and groups; fills what does not change between minibatches.
+    """Sorts the samples of a rollout into pairs and groups; writes the fields that do not change between minibatches.
 
     rows, actions, log_probs: (P, B); mask_words: (P, B, V); num_rows: (P,).
     """
@@ -195,7 +192,6 @@ def find_groups(g, b, rows, num_rows, mask_words, actions, log_probs):
 
 @rule
 def find_policy_groups(g, b, p, rows, num_rows, mask_words, actions, log_probs):
-    """The pairs and groups of one policy."""
     fill(g.pair_slots, p, g.pair_slots.shape[1], NONE)
     fill(g.group_slots, p, g.group_slots.shape[1], NONE)
     fill(b.first_pair, p, num_rows[p], NONE)
@@ -263,7 +259,7 @@ def find_group(g, b, p, q, actions, log_probs, i):
 
 @kernel(parallel=True)
 def reduce(g, b, rows, num_rows, order, start, stop, advantages, returns):
-    """Sums up the samples order[start:stop] by row, pair and group.
+    """Sums the samples order[start:stop] by row, pair and group.
 
     rows, order, advantages, returns: (P, B).
     """
@@ -273,7 +269,7 @@ def reduce(g, b, rows, num_rows, order, start, stop, advantages, returns):
 
 @rule
 def reduce_policy(g, b, p, rows, num_rows, order, start, stop, advantages, returns):
-    """The sums of one policy, and the list of its rows that have samples."""
+    """Writes the sums of one policy, and the list of its rows with samples."""
     fill(b.row_n, p, num_rows, 0)
     fill(b.row_return, p, num_rows, 0)
     fill(b.row_square, p, num_rows, 0)

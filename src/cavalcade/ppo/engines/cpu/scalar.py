@@ -1,4 +1,4 @@
-"""exp and tanh that the compiler can vectorise: a thirtieth of the library's time, within 3e-7 of it.
+"""exp and tanh that the compiler can vectorise: 30 times faster than the library's, within 3e-7 of them.
 
 In float64, which serves to check the mathematics, they are the library's own.
 """
@@ -11,7 +11,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic, overload
 
-from cavalcade.jit import formula
+from cavalcade.core.jit import formula
 
 _INLINE: Any = {"forceinline": True, "error_model": "numpy", "fastmath": {"contract"}}
 
@@ -22,13 +22,13 @@ def tanh(x):
 
 
 def exp(x):
-    """Exponential of a number that is not above 80."""
+    """Exponential of a number ≤ 80."""
     return math.exp(x)
 
 
 @intrinsic
 def two_to_the(_typing, n):
-    """A power of two in float32, put together from its exponent bits."""
+    """A power of two in float32, built from its exponent bits."""
     signature = types.float32(types.int32)
 
     def codegen(_context, builder, _signature, arguments):

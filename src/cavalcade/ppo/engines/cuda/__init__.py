@@ -1,1 +1,1 @@
-"""PPO whose whole loop stays on one device: games, networks, experience and updates, on a GPU as two CUDA graphs."""
+"""PPO that runs entirely on one device: games, networks, rollouts and updates, on a GPU as two CUDA graphs."""

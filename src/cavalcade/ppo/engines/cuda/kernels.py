@@ -1,10 +1,10 @@
-"""The rows of `sample` for all environments or samples, on a GPU: a thread each."""
+"""The functions of `sample` for all environments or samples, on a GPU: one thread each."""
 
 from functools import partial
 
-from cavalcade.cuda import cuda, gpu_kernel
-from cavalcade.ppo.fused.gae import gae_environment
-from cavalcade.ppo.resident import sample
+from cavalcade.core.cuda import cuda, gpu_kernel
+from cavalcade.ppo.engines.cuda import sample
+from cavalcade.ppo.gae import gae_environment
 
 # fmt: off
 
@@ -13,7 +13,6 @@ from cavalcade.ppo.resident import sample
 def draw(
     count, bits, outputs, logits, values, masks, keys, clock, t, actions, store_action, store_log_prob, store_value
 ):
-    """Draws of all environments."""
     i = cuda.grid(1)
     if i < count:
         sample.draw(
@@ -24,23 +23,20 @@ def draw(
 
 @gpu_kernel
 def greedy(count, bits, outputs, logits, masks, actions):
-    """Likeliest actions of all environments."""
     i = cuda.grid(1)
     if i < count:
         sample.greedy(i, bits, outputs, logits, masks, actions)
 
 
 @gpu_kernel
-def book(count, reward, truncated, t, end, rewards, ended, total, finals):
-    """Results of all environments."""
+def record_step(count, reward, truncated, t, end, rewards, ended, total, finals):
     i = cuda.grid(1)
     if i < count:
-        sample.book(i, reward, truncated, t, end, rewards, ended, total, finals)
+        sample.record_step(i, reward, truncated, t, end, rewards, ended, total, finals)
 
 
 @gpu_kernel
 def discount(count, rewards, ended, gamma, running, totals):
-    """Discounted rewards of all environments."""
     i = cuda.grid(1)
     if i < count:
         sample.discount(i, rewards, ended, gamma, running, totals)
@@ -48,7 +44,6 @@ def discount(count, rewards, ended, gamma, running, totals):
 
 @gpu_kernel
 def shuffle_key(count, keys, counter, epoch, out):
-    """Random numbers of all environments."""
     i = cuda.grid(1)
     if i < count:
         sample.shuffle_key(i, keys, counter, epoch, out)
@@ -59,7 +54,6 @@ def loss(
     count, bits, outputs, c, samples, logits, values, order, first, masks, action, log_prob, value, advantage,
     returns, d_logits, d_values, terms,
 ):
-    """Losses of all samples of a minibatch."""
     i = cuda.grid(1)
     if i < count:
         sample.loss(
@@ -70,7 +64,6 @@ def loss(
 
 @gpu_kernel
 def gae(count, reward, value, ended, bootstrap, last_value, scale, gamma, decay, advantage, returns):
-    """Advantages of all environments."""
     i = cuda.grid(1)
     n = reward.shape[2]
     if i < count:

@@ -1,4 +1,4 @@
-"""The experience of a rollout on a device: observations and masks packed into words."""
+"""A rollout on a device: observations and masks packed into words."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 @dataclass
-class Packed:
+class PackedRollout:
     """Samples of T steps of N environments for each of P policies, (P, T, N, …)."""
 
     words: Tensor  # (P, T, N, W) int64
@@ -22,14 +22,21 @@ class Packed:
     returns: Tensor
     last_value: Tensor  # (P, N)
     finals: Tensor  # (P, ends, N): returns of episodes that ended
-    labels: Tensor  # (P, ends, N) int8: what kind they were
-    figures: Tensor  # (P, ends, N, F): what else is known of them
+    kinds: Tensor  # (P, ends, N) int8: their kinds
+    episode_stats: Tensor  # (P, ends, N, F): their statistics
 
     @classmethod
     def allocate(
-        cls, policies: int, steps: int, n: int, words: int, masks: int, ends: int, figures: int, device: torch.device
-    ) -> "Packed":
-        """Buffers for one rollout."""
+        cls,
+        policies: int,
+        steps: int,
+        n: int,
+        words: int,
+        masks: int,
+        ends: int,
+        episode_stats: int,
+        device: torch.device,
+    ) -> "PackedRollout":
         shape, over = (policies, steps, n), (policies, ends, n)
 
         def zeros(*shape: int, of: torch.dtype = torch.float32) -> Tensor:
@@ -48,6 +55,6 @@ class Packed:
             returns=zeros(*shape),
             last_value=zeros(policies, n),
             finals=zeros(*over, of=torch.float64),
-            labels=zeros(*over, of=torch.int8),
-            figures=zeros(*over, figures, of=torch.float64),
+            kinds=zeros(*over, of=torch.int8),
+            episode_stats=zeros(*over, episode_stats, of=torch.float64),
         )

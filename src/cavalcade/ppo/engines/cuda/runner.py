@@ -1,42 +1,31 @@
-"""Greedy play that stays on a device: many policies, one game per environment, nothing read before the end."""
-
-from typing import Any
+"""Greedy evaluation on a device: many policies, one episode per environment, nothing read before the end."""
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cavalcade.envs.cage2.resident import ResidentCage2
-from cavalcade.envs.contract import Environment
-from cavalcade.launch import Launcher
+from cavalcade.core.device_games import DeviceGames
 from cavalcade.policy.mlp import NETS, MlpSpec
-from cavalcade.ppo.resident.network import Network
-
-_HERE = "cavalcade.ppo.resident"
+from cavalcade.ppo.engines.cuda.engine import matmul_precision
+from cavalcade.ppo.engines.cuda.network import Network
+from cavalcade.ppo.engines.cuda.ops import Ops
 
 
 @torch.no_grad()
-def greedy_figures(env: Environment, spec: MlpSpec, weights: Tensor) -> NDArray[np.float64]:
-    """What is known of the next episode of every environment, (N, F): all of CAGE-2 end with the horizon.
+def greedy_episode_stats(games: DeviceGames, spec: MlpSpec, weights: Tensor) -> NDArray[np.float64]:
+    """Plays one episode in every environment with greedy actions; returns its statistics, (N, F).
 
-    weights: (P, D), on the device to play on; equal shares of the environments belong to each policy. Products are in
-    full single precision.
+    weights: (P, D), on the device; each policy has an equal share of the environments. Matrix products are in full
+    single precision. All episodes end at the horizon.
     """
-    games: Any = env
-    there = ResidentCage2(games, weights.device)
-    policies, n = len(weights), env.spec.num_envs // len(weights)
-    launch = Launcher(weights.device, f"{_HERE}.loops", f"{_HERE}.kernels")
-    network = Network(spec, weights.contiguous(), n)
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("highest")
-    try:
-        for _ in range(there.horizon):
-            there.observe(there.words.view(policies, n, -1), network.x)
+    policies, n = len(weights), games.num_envs // len(weights)
+    ops, network = Ops(weights.device), Network(spec, weights.contiguous(), n)
+    with matmul_precision(tf32=False):
+        for _ in range(games.horizon):
+            games.observe(games.words.view(policies, n, -1), network.x)
             logits = network.forward(NETS[0])
-            launch("greedy", there.num_envs, there.mask_bits, spec.actions, logits, there.mask_words, there.actions)
-            there.step()
-    finally:
-        torch.set_float32_matmul_precision(before)
-    assert there.figures is not None
-    return there.figures.cpu().numpy().copy()
+            ops.greedy(games.num_envs, games.mask_bits, spec.actions, logits, games.mask_words, games.actions)
+            games.step()
+    assert games.episode_stats is not None
+    return games.episode_stats.cpu().numpy().copy()

@@ -1,7 +1,7 @@
-"""What is done for one sample or one environment: the rows of all kernels, for CPU and GPU alike.
+"""The bodies of all kernels, for one sample or one environment, on CPU and GPU alike.
 
-Networks are laid out feature by feature, (P, features, samples), so that neighbouring threads read neighbouring
-numbers. P policies, N environments each, T steps, A actions.
+Networks are laid out features first, (P, features, samples), so that neighbouring threads read neighbouring numbers.
+P policies, N environments each, T steps, A actions.
 """
 
 import math
@@ -9,12 +9,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cavalcade.jit import rule
-from cavalcade.rng import mix, step_key, unit, word
+from cavalcade.core.jit import rule
+from cavalcade.core.rng import mix, step_key, unit, word
 
 
 class Terms(NamedTuple):
-    """Rows of what the loss is made of, per sample."""
+    """Rows of the loss terms per sample."""
 
     policy: int = 0
     value: int = 1
@@ -25,12 +25,12 @@ class Terms(NamedTuple):
 
 TERMS = Terms()
 _WORD = 64  # bits
-_LEAST = np.float32(-3e38)  # below every logit; infinities are not for fast arithmetic
+_LEAST = np.float32(-3e38)  # below every logit; fastmath does not allow infinities
 
 
 @rule
 def allowed(bits, low, high, action):
-    """Whether a mask of two words allows an action; bits: which bit of them does, −1 for always."""
+    """Whether a mask of two words allows an action; bits: the bit of each action, −1 if it is always allowed."""
     bit = np.int64(bits[action])
     half = low if bit < _WORD else high
     return (bit < 0) | (half >> (bit & _WORD - 1) & 1 != 0)
@@ -38,7 +38,7 @@ def allowed(bits, low, high, action):
 
 @rule
 def draw(i, bits, count, logits, values, masks, keys, clock, t, actions, store_action, store_log_prob, store_value):
-    """Draws the action of environment i by its logits, and books it as step t.
+    """Draws the action of environment i by its logits, and records it as step t.
 
     count: A; logits: (P, A or more, N); values: (P, 1, N); masks: (P·N, 2); clock: (P,); store_…: (P, T, N).
     """
@@ -67,7 +67,7 @@ def draw(i, bits, count, logits, values, masks, keys, clock, t, actions, store_a
 
 @rule
 def greedy(i, bits, count, logits, masks, actions):
-    """The likeliest action of environment i that its mask allows, the first of equals."""
+    """The action of environment i with the largest logit among those that its mask allows, the first of equals."""
     n = logits.shape[2]
     p, e = i // n, i % n
     most, chosen = _LEAST, 0
@@ -80,8 +80,8 @@ def greedy(i, bits, count, logits, masks, actions):
 
 
 @rule
-def book(i, reward, truncated, t, end, rewards, ended, total, finals):
-    """Books the result of step t of environment i; `end`: which of the rollout's ends this step is, or −1.
+def record_step(i, reward, truncated, t, end, rewards, ended, total, finals):
+    """Records the result of step t of environment i; `end`: index of this step among those that end episodes, or −1.
 
     rewards, ended: (P, T, N); total: (P, N), reward so far; finals: (P, ends, N), returns of episodes that ended.
     """
@@ -97,7 +97,7 @@ def book(i, reward, truncated, t, end, rewards, ended, total, finals):
 
 @rule
 def discount(i, rewards, ended, gamma, running, totals):
-    """Discounted rewards so far of environment i, (P, T, N)."""
+    """Discounted sums of rewards so far of environment i, (P, T, N)."""
     n = rewards.shape[2]
     p, e = i // n, i % n
     total = running[p, e]
@@ -111,7 +111,7 @@ def discount(i, rewards, ended, gamma, running, totals):
 
 @rule
 def shuffle_key(i, keys, counter, epoch, out):
-    """A random number for environment i: sorted by them, environments are in random order.
+    """A random sort key for environment i: sorting by it shuffles the environments.
 
     keys, counter: (P,); out: (P, N).
     """
@@ -141,7 +141,7 @@ def loss(
     d_values,
     terms,
 ):
-    """The PPO loss of one sample, its gradient by logits and value, and what it is made of.
+    """The PPO loss of one sample: its gradient with respect to logits and value, and its terms.
 
     Sample i is step t of an environment of the minibatch: i = (p, t, j), environment order[p, first + j].
     count: A; c: coefficients (P,) each; logits, d_logits: (P, A or more, T·m); values, d_values: (P, 1, T·m);
@@ -171,7 +171,7 @@ def loss(
     log_ratio = logits[p, chosen, k] - log_total - log_prob[p, t, e]
     ratio, clip, gain = real(math.exp(log_ratio)), c.clip[p], advantage[p, t, e]
     held = min(max(ratio, one - clip), one + clip)
-    free = ratio * gain <= held * gain  # the smaller of the two, and only it has a gradient
+    free = ratio * gain <= held * gain  # the unclipped term is the smaller one; the clipped one has no gradient
     slope, bonus = -gain * ratio if free else real(0), c.entropy[p]
     for a in range(count):
         log_p = logits[p, a, k] - log_total

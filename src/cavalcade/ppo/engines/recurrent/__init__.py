@@ -1,1 +1,1 @@
-"""PPO for policies with memory: experience in segments, gradients back through time."""
+"""PPO for recurrent policies: experience in segments, backpropagation through time."""

@@ -1,18 +1,18 @@
-"""Actions drawn on the CPU: probabilities, draw and booking of a row in one pass."""
+"""Samples actions on the CPU: softmax, draw and log-probability of a row in one pass."""
 
 import math
 
 import numpy as np
 
-from cavalcade.jit import kernel
-from cavalcade.ppo.fused.act import draw_target
+from cavalcade.core.jit import kernel
+from cavalcade.ppo.draws import draw_target
 
 
 @kernel
 def draw_actions(logits, mask, keys, clock, start, actions, log_probs):
-    """Draws from softmax over allowed actions: logits, mask (n, A); actions, log_probs (n,) are written.
+    """Samples from the softmax over allowed actions: logits, mask (n, A); actions, log_probs (n,) are written.
 
-    Row i is environment start + i; a forbidden action has no probability.
+    Row i is environment start + i; a masked action has probability 0.
     """
     for i in range(logits.shape[0]):
         most = -math.inf

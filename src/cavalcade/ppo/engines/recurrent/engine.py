@@ -1,4 +1,4 @@
-"""PPO back through time: a policy with memory acts in groups of agents, and learns from segments of what it did."""
+"""PPO with backpropagation through time: a recurrent policy acts for groups of agents and learns from segments."""
 
 from collections.abc import Mapping
 from contextlib import nullcontext
@@ -9,97 +9,108 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cavalcade.config_mettagrid import MettagridTrainConfig
-from cavalcade.envs.contract import Environment
-from cavalcade.errors import TrainingError
+from cavalcade.config.recurrent import MachineConfig, RecurrentPPOConfig, TokenPolicyConfig
+from cavalcade.core.contract import Environment
+from cavalcade.core.errors import TrainingError
+from cavalcade.core.threads import few_threads
 from cavalcade.policy.heads import Choice
 from cavalcade.policy.recurrent import TokenPolicy
 from cavalcade.policy.tokens import END, TokenLayout
 from cavalcade.ppo.advantage import vtrace
-from cavalcade.ppo.bptt.draw import draw_actions
-from cavalcade.ppo.bptt.experience import Experience, Segments
-from cavalcade.ppo.bptt.optimizers import Optimizers
-from cavalcade.ppo.bptt.sampling import EachOnce, Sampler
-from cavalcade.ppo.bptt.state import BpttState
+from cavalcade.ppo.algorithm import learning_rates
+from cavalcade.ppo.auxiliary.loss import AuxiliaryLoss
 from cavalcade.ppo.collect import collect
-from cavalcade.ppo.extras.extra import Extra
-from cavalcade.ppo.fused.gae import gae
+from cavalcade.ppo.distributed import ALONE, Ranks
+from cavalcade.ppo.draws import uniform_draws
+from cavalcade.ppo.engine import Engine
+from cavalcade.ppo.engines.recurrent.draw import draw_actions
+from cavalcade.ppo.engines.recurrent.experience import Experience, Segments
+from cavalcade.ppo.engines.recurrent.means import RunningMeans
+from cavalcade.ppo.engines.recurrent.optimizers import Optimizers
+from cavalcade.ppo.engines.recurrent.sampling import EachOnce, Sampler
+from cavalcade.ppo.engines.recurrent.state import RecurrentState
+from cavalcade.ppo.gae import gae
 from cavalcade.ppo.keys import environment_keys
-from cavalcade.ppo.loss import Coefficients, Minibatch, ppo_loss
-from cavalcade.ppo.population import Hyper, load_into
-from cavalcade.ppo.ranks import ALONE, Ranks
-from cavalcade.ppo.returns import discounted_returns
-from cavalcade.ppo.rollout import Ended, EpisodeLog
-from cavalcade.ppo.threads import few_threads
-from cavalcade.ppo.timer import Timer
-from cavalcade.ppo.torch_learner import uniform_draws
+from cavalcade.ppo.loss import Minibatch, ppo_loss
+from cavalcade.ppo.objective import METRICS, Coefficients
+from cavalcade.ppo.returns import discounted_returns, return_scale
+from cavalcade.ppo.rollout import EpisodeLog, Episodes
+from cavalcade.ppo.state import HyperParams, load_into
 
 _TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
-class BpttLearner:
-    """One policy that learns in arenas; a row of the environment is an agent."""
+class RecurrentEngine(Engine):
+    """Trains one recurrent policy; a row of the environment is an agent."""
 
-    name, policies = "bptt", 1
+    name = "recurrent"
+    config: RecurrentPPOConfig
+    state: RecurrentState
 
     def __init__(
         self,
         env: Environment,
         layout: TokenLayout,
-        config: MettagridTrainConfig,
+        config: RecurrentPPOConfig,
+        *,
+        network: TokenPolicyConfig,
+        machine: MachineConfig,
         device: torch.device,
+        seed: int = 0,
         ranks: Ranks = ALONE,
     ):
-        c, agents = config.ppo, env.spec.num_envs
-        self.env, self.config, self.layout, self.device, self.ranks = env, config, layout, device, ranks
-        self.hyper = Hyper.of(c, 1)  # pyright: ignore[reportArgumentType] — the same names
+        agents = env.spec.num_envs
+        super().__init__(env, HyperParams.of(config, 1), 1, ranks)
+        self.config, self.layout, self.device = config, layout, device
+        self._network, self._precision = network, machine.precision
         self.head = Choice(env.buffers.action_mask.shape[1])
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(config.seed)
-            net = config.policy
-            made = TokenPolicy(layout, self.head.outputs, encoder=net.encoder, core=net.core, width=net.width)
+            torch.manual_seed(seed)
+            made = TokenPolicy(
+                layout, self.head.outputs, encoder=network.encoder, core=network.core, width=network.width
+            )
         self.policy = made.to(device)
-        self.state = BpttState.fresh(agents)
+        self.state = RecurrentState.fresh(agents)
         self.experience = Experience(
-            agents, c.steps(agents), c.bptt_horizon, layout.tokens, self.head.outputs,
-            self.policy.initial_state(1), device, offload=config.machine.offload,
+            agents, config.steps(agents), config.bptt_horizon, layout.tokens, self.head.outputs,
+            self.policy.initial_state(1), device, offload=machine.offload,
         )  # fmt: skip
-        self.optimizers = Optimizers(self.policy, c)
-        self.sampler: Sampler = EachOnce(config.seed, agents, self.experience.segments // agents, ranks)
-        self.extras: list[Extra] = []
-        self.notes: list[str] = []  # what happened and was dealt with, to be told once
-        self.timer, self.episodes = Timer(), EpisodeLog(len(env.figure_names))
-        self._keys = environment_keys([config.seed], agents, ranks.rank * agents)
+        self.optimizers = Optimizers(self.policy, config)
+        self.sampler: Sampler = EachOnce(seed, agents, self.experience.segments // agents, ranks)
+        self.auxiliary: list[AuxiliaryLoss] = []
+        self.episodes = EpisodeLog(len(env.episode_stat_names))
+        self._keys = environment_keys([seed], agents, ranks.rank * agents)
         self._memory = self.policy.initial_state(agents)
-        self._begins = np.zeros(agents, np.bool_)  # where the next observation is the first of an episode
+        self._begins = np.zeros(agents, np.bool_)  # True where the next observation is the first of an episode
         self._dropped = 0
-        self._here = 0  # segments of the minibatch that are on this rank
-        self._pieces = 1  # in which a minibatch is computed
-        self._scaler = torch.amp.GradScaler(device.type) if config.machine.precision == "fp16" else None  # pyright: ignore
+        self._here = 0  # segments of the current minibatch on this rank
+        self._pieces = 1  # per minibatch: 2 after memory ran out
+        self._rate = 0.0  # learning rate, on the host: optimisers take a number
+        self._means = RunningMeans()  # of auxiliary metrics …
+        self._more: dict[str, Tensor] = {}  # … of the latest minibatch
+        self._read: dict[str, NDArray] = {}  # … and of the update, on the host
+        self._scaler = torch.amp.GradScaler(device.type) if machine.precision == "fp16" else None  # pyright: ignore
         self._coefficients = Coefficients(
-            *(torch.full((1,), x, device=device) for x in (c.clip, c.value_coef, c.entropy_coef, c.value_clip))
-        )
-        if config.machine.compile != "off":
-            self.policy.encoder = torch.compile(self.policy.encoder, mode=config.machine.compile)  # pyright: ignore
+            *(torch.full((1,), x, device=device)
+              for x in (config.clip, config.value_coef, config.entropy_coef, config.value_clip))
+        )  # fmt: skip
+        if machine.compile != "off":
+            self.policy.encoder = torch.compile(self.policy.encoder, mode=machine.compile)  # pyright: ignore
 
     def set_threads(self, threads: int) -> None:
-        """CPU threads of learning."""
         torch.set_num_threads(threads)
 
-    def collect(self) -> Ended:
-        """Plays until the experience is full; returns the episodes that ended."""
+    def collect(self) -> Episodes:
         self._dropped = 0
-        with few_threads() if self.env.elsewhere else nullcontext():
-            booked: Any = self.experience.booked
-            state: Any = self.state
-            collect(self.env, self, booked, state, self.episodes, self.config.ppo.horizon_ends, self.timer)
+        terminal = self.config.timeout_is_terminal
+        with few_threads() if self.env.out_of_process else nullcontext():
+            collect(self.env, self, self.experience.results, self.state, self.episodes, terminal, self.timer)
         return self.episodes.take()
 
     @torch.no_grad()
     def act(self, t: int, group: slice) -> NDArray:
-        """Draws actions for the observations of a group and books them as step t."""
         e = self.experience
-        begins = self._begins[group] if t == 0 else e.booked.ended[0, t - 1, group].numpy()
+        begins = self._begins[group] if t == 0 else e.results.ended[0, t - 1, group].numpy()
         rows, at = e.rows(t, group)
         tokens = self._store_tokens(rows, at, group)
         memory = tuple(s[:, group] for s in self._memory)
@@ -109,7 +120,7 @@ class BpttLearner:
         if at == 0:
             for stored, s in zip(e.state, memory, strict=True):
                 stored[:, rows] = s
-        e.begins[rows, at] = begins if at else False  # a segment's first state is forgotten already
+        e.begins[rows, at] = begins if at else False  # the stored state at a segment's start is already reset
         with self._autocast():
             out, after = self.policy(tokens, memory, np.zeros((1, len(begins)), np.bool_))
         for mine, s in zip(self._memory, after, strict=True):
@@ -119,7 +130,7 @@ class BpttLearner:
         return self._draw(out.logits[0].float(), t, group)
 
     def _draw(self, logits: Tensor, t: int, group: slice) -> NDArray:
-        """Actions of a group at counted random numbers, booked with their probabilities."""
+        """Samples the actions of a group and records them with their log-probabilities."""
         e, allowed = self.experience, self.env.buffers.action_mask[group]
         rows, at = e.rows(t, group)
         clock, count = self.state.clock + t, len(logits)
@@ -136,7 +147,7 @@ class BpttLearner:
         return action.cpu().numpy()
 
     def _store_tokens(self, rows: slice, at: int, group: slice) -> Tensor:
-        """Keeps what fits of the observations of a group; returns it for the network, (1, n, K, 3)."""
+        """Stores the first K tokens of a group's observations; returns them for the network, (1, n, K, 3)."""
         e, k = self.experience, 3 * self.layout.tokens
         observation = self.env.buffers.observation[group]
         if observation.shape[1] > k:
@@ -150,7 +161,6 @@ class BpttLearner:
 
     @torch.no_grad()
     def values(self, wanted: NDArray[np.bool_], ended_at: int | None = None) -> NDArray:
-        """Values (1, N) of wanted agents: of current observations, or of those that ended episodes in a step."""
         buffers, rows = self.env.buffers, np.flatnonzero(wanted)
         shown = buffers.observation if ended_at is None else buffers.final_observation
         cut = torch.from_numpy(shown[rows, : 3 * self.layout.tokens]).to(self.device)
@@ -161,57 +171,59 @@ class BpttLearner:
         found[0, rows] = out.values[0].float().cpu().numpy()
         return found
 
-    def update(self, progress: float) -> dict[str, NDArray]:
-        """Advantages, then epochs of minibatches."""
-        c, e, s = self.config.ppo, self.experience, self.state
-        self.timer.skip()
+    def prepare(self, progress: float | NDArray) -> None:
+        """Computes advantages and value targets of all segments; begins the update of sampler and auxiliary losses."""
+        share, e = float(np.max(progress)), self.experience
+        self._rate = float(learning_rates(self, share)[0])
         self._advantages()
-        self._begins[:] = e.booked.ended[0, -1].numpy()
-        self.sampler.begin(e.advantage, progress)
-        for extra in self.extras:
-            extra.begin(e, s.updates, progress)
-        self.timer.lap("advantage")
-        rate = c.learning_rate * (1 - progress if c.schedule == "linear" else 1)
-        sums: dict[str, Any] = {}
-        counts: dict[str, int] = {}
-        stop = False
-        for epoch in range(c.epochs):
-            for index, importance in self.sampler.minibatches(s.updates, epoch, c.minibatch_size // c.bptt_horizon):
-                metrics = self._minibatch(index, importance, rate)
-                for name, value in metrics.items():
-                    sums[name] = sums.get(name, 0) + value
-                    counts[name] = counts.get(name, 0) + 1
-                stop = bool(c.target_kl) and float(metrics["kl"]) > 1.5 * c.target_kl
-                if stop:
-                    break
-            if stop:
-                break
-        found = {name: value / counts[name] for name, value in sums.items()}
-        for extra in self.extras:
-            found |= extra.end(self.policy, s.updates)
-        s.counters[:, 1] += 1
-        read = torch.stack([torch.as_tensor(x, device=self.device).float().view(()) for x in found.values()]).cpu()
-        told = {name: read[i : i + 1].double().numpy() for i, name in enumerate(found)}
-        self.timer.lap("update")
+        self._begins[:] = e.results.ended[0, -1].numpy()
+        self.sampler.begin(e.advantage, share)
+        for loss in self.auxiliary:
+            loss.begin(e, self.state.updates, share)
+        self._means = RunningMeans()
+
+    def minibatches(self, epoch: int) -> list[tuple[Tensor, Tensor | None]]:
+        """Segments and their importance weights."""
+        size = self.config.minibatch_size // self.config.bptt_horizon
+        return self.sampler.minibatches(self.state.updates, epoch, size)
+
+    def array(self, values: NDArray) -> Tensor:
+        return torch.as_tensor(np.asarray(values, np.float32), device=self.device)
+
+    def on_host(self, means: Tensor, norms: Tensor) -> tuple[NDArray, NDArray]:
+        """Reads all metrics in one transfer; those of auxiliary losses are kept for `finish`."""
+        for loss in self.auxiliary:
+            self._means.add(loss.end(self.policy, self.state.updates))
+        more = self._means.values()
+        flat = torch.cat([means[:, 0], norms, *(x.view(1).to(self.device) for x in more.values())]).cpu().double()
+        count = len(METRICS)
+        self._read = {name: flat[count + 1 + i : count + 2 + i].numpy() for i, name in enumerate(more)}
+        return flat[:count, None].numpy(), flat[count : count + 1].numpy()
+
+    def finish(self) -> dict[str, NDArray]:
+        """Counts the update; returns metrics of auxiliary losses, the reward per agent step and `tokens_dropped`.
+
+        `tokens_dropped` is the fraction of observations with more than K tokens.
+        """
+        e = self.experience
+        self.state.counters[:, 1] += 1
         reward, dropped = (
-            np.array([float(e.booked.reward.mean())]),
+            np.array([float(e.results.reward.mean())]),
             np.array([self._dropped / (e.segments * e.horizon)]),
         )
         self.ranks.sum_(reward, dropped)
-        told["reward"] = reward / self.ranks.size  # per agent-step
-        told["learning_rate"] = np.array([rate])
-        told["tokens_dropped"] = dropped / self.ranks.size
-        return told
+        size = self.ranks.size
+        return self._read | {"reward": reward / size, "tokens_dropped": dropped / size}
 
     def _advantages(self) -> None:
-        """Advantages and value targets of all segments, on the host."""
-        c, e, s, h = self.config.ppo, self.experience, self.state, self.hyper
+        """Computes advantages and value targets of all segments, on the host."""
+        c, e, s, h = self.config, self.experience, self.state, self.hyper
         value = e.by_time(e.value.cpu())
         scale = np.ones(1, np.float32)
-        b = e.booked
+        b = e.results
         if c.normalise_returns:
             discounted_returns(self.ranks, b.reward.numpy(), b.ended.numpy(), h.gamma, s)
-            scale = (1 / torch.sqrt(s.return_square / s.return_count + 1e-8)).float().numpy()
+            scale = return_scale(s).float().numpy()
         e.scale = float(scale[0])
         advantage, returns = torch.empty_like(value), torch.empty_like(value)
         gamma, decay = (x.astype(np.float32) for x in (h.gamma, h.gamma * h.gae_lambda))
@@ -225,59 +237,62 @@ class BpttLearner:
         e.advantage.copy_(e.by_segment(advantage))
         e.returns.copy_(e.by_segment(returns))
 
-    def _minibatch(self, index: Tensor, importance: Tensor | None, rate: float) -> dict[str, Tensor]:
-        """One step of the optimiser; if memory runs out, once, in halves from then on."""
-        here = self._here = len(index)
-        index = index if here else torch.zeros(1, dtype=torch.int64)  # all are on other ranks: it counts for nothing
+    def gradient(self, batch: tuple[Tensor, Tensor | None], active: Tensor) -> Tensor:
+        """Backpropagation through time; metrics (M, 1). If memory runs out, minibatches are halved from then on."""
+        index, importance = batch
+        self._here = len(index)
+        if not self._here:  # all are on other ranks: one segment with a share of 0
+            index = torch.zeros(1, dtype=torch.int64)
         metrics = self._gradient_or_none(index, importance)
-        if metrics is None:  # what failed is forgotten by now, with all that it held
+        if metrics is None:  # the failed attempt and its tensors are freed by now
             if self._pieces == 1 and len(index) > 1 and self.ranks.size == 1:  # ranks must stay in step
                 self._pieces = 2
-                size = self.config.ppo.minibatch_size
+                size = self.config.minibatch_size
                 self.notes.append(f"out of memory: minibatches of {size:,} are computed in halves from now on")
                 metrics = self._gradient_or_none(index, importance)
             if metrics is None:
                 size = "half a minibatch" if self._pieces > 1 else "a minibatch"
                 raise TrainingError(
-                    f"out of memory with {size} of {self.config.ppo.minibatch_size:,}; lower "
+                    f"out of memory with {size} of {self.config.minibatch_size:,}; lower "
                     "--minibatch-size, or --batch-size, or take --offload"
                 )
-        metrics = self._summed(metrics, here)
-        if self._scaler is not None:
-            self.optimizers.unscale(self._scaler)
-        limit = self.config.ppo.grad_clip
-        norm = torch.nn.utils.clip_grad_norm_(self.policy.parameters(), limit or float("inf"))
-        if self._scaler is not None:
-            skipped = not bool(norm.isfinite())  # too large for half precision: left out, and the scale shrinks
-            if not skipped:
-                self._step(rate)
-            self._scaler.update()
-            norm = torch.zeros_like(norm) if skipped else norm
-            return metrics | {"grad_norm": norm, "skipped": torch.full_like(norm, float(skipped))}
-        self._step(rate)
-        return metrics | {"grad_norm": norm}
-
-    def _summed(self, metrics: dict[str, Tensor], here: int) -> dict[str, Tensor]:
-        """Gradient and metrics of a minibatch, of which so many segments are here, over all ranks."""
+        self._more = {name: metrics.pop(name) for name in list(metrics) if name not in METRICS}
+        found = torch.stack([metrics[name].detach().float().view(1) for name in METRICS])
         if self.ranks.size == 1:
-            return metrics
-        c = self.config.ppo
-        share = here * c.bptt_horizon / (c.minibatch_size * self.ranks.size)
-        told = torch.stack([value.detach().float().view(()) for value in metrics.values()])
-        tensors = [told, *(p.grad for p in self.policy.parameters() if p.grad is not None)]
+            self._means.add(self._more)
+        return found
+
+    def all_reduce(self, metrics: Tensor) -> None:
+        """All-reduces gradient and metrics, weighted by each rank's share of the minibatch's segments."""
+        c = self.config
+        share = self._here * c.bptt_horizon / (c.minibatch_size * self.ranks.size)
+        more = [x.detach().float().view(1) for x in self._more.values()]
+        found = torch.cat([metrics[:, 0], *more])
+        tensors = [found, *(p.grad for p in self.policy.parameters() if p.grad is not None)]
         for tensor in tensors:
             tensor.mul_(share)
         self.ranks.sum_tensors_(tensors)
-        return dict(zip(metrics, told, strict=True))
+        metrics[:, 0] = found[: len(METRICS)]
+        self._means.add(dict(zip(self._more, found[len(METRICS) :], strict=True)))
 
-    def _step(self, rate: float) -> None:
-        """Takes the gradient that is there."""
-        for extra in self.extras:
-            extra.gradient(self.policy, self.state.updates)
-        self.optimizers.step(rate, self._scaler)
+    def step(self, rates: Tensor, active: Tensor) -> Tensor:
+        """Clips the gradient and steps the optimiser; with fp16, skips steps whose gradient overflowed."""
+        if self._scaler is not None:
+            self.optimizers.unscale(self._scaler)
+        norm = torch.nn.utils.clip_grad_norm_(self.policy.parameters(), self.config.grad_clip or float("inf"))
+        skipped = self._scaler is not None and not bool(norm.isfinite())
+        if not skipped:
+            for loss in self.auxiliary:
+                loss.gradient(self.policy, self.state.updates)
+            self.optimizers.step(self._rate, self._scaler)
+        if self._scaler is not None:
+            self._scaler.update()
+            norm = torch.zeros_like(norm) if skipped else norm
+            self._means.add({"skipped": torch.full_like(norm, float(skipped))})
+        return norm.view(1)
 
     def _gradient_or_none(self, index: Tensor, importance: Tensor | None) -> dict[str, Tensor] | None:
-        """The gradient of a minibatch and its metrics; nothing if memory ran out."""
+        """Computes the gradient of a minibatch; returns its metrics, or None if memory ran out."""
         self.policy.zero_grad(set_to_none=True)
         try:
             return self._gradient(index, importance)
@@ -289,7 +304,7 @@ class BpttLearner:
         return None
 
     def _gradient(self, index: Tensor, importance: Tensor | None) -> dict[str, Tensor]:
-        """The gradient of the mean loss over segments, in pieces that need less memory; and its metrics."""
+        """Computes the gradient of the mean loss over segments, accumulated over pieces; returns its metrics."""
         metrics: dict[str, Any] = {}
         weights = [None] * self._pieces if importance is None else importance.chunk(self._pieces)
         for part, weight in zip(index.chunk(self._pieces), weights, strict=True):
@@ -302,12 +317,12 @@ class BpttLearner:
         return metrics
 
     def _loss(self, batch: Segments, importance: Tensor | None) -> tuple[Tensor, dict[str, Tensor]]:
-        """The mean loss of a minibatch, and what it is made of."""
+        """The mean loss of a minibatch, and its metrics."""
         with self._autocast():
             out, _ = self.policy(batch.tokens, batch.state, batch.begins)
         advantage, returns = batch.advantage, batch.returns
         weight = torch.ones_like(advantage)
-        if self.config.ppo.vtrace:
+        if self.config.vtrace:
             advantage, returns = self._corrected(batch, out.logits.detach())
         if importance is not None:
             weight = weight * importance.to(self.device)
@@ -317,16 +332,16 @@ class BpttLearner:
         flat = Minibatch(*(x.flatten(0, 1).unsqueeze(0) for x in sample))
         logits, values = out.logits.float().flatten(0, 1).unsqueeze(0), out.values.float().flatten().unsqueeze(0)
         loss, metrics = ppo_loss(self.head, logits, values, flat, self._coefficients)
-        for extra in self.extras:
-            more, said = extra.loss(batch, out)
+        for auxiliary in self.auxiliary:
+            more, said = auxiliary.loss(batch, out)
             loss, metrics = loss + more, metrics | said
         return loss.sum(), {name: value.mean() for name, value in metrics.items()}
 
     @torch.no_grad()
     def _corrected(self, batch: Segments, logits: Tensor) -> tuple[Tensor, Tensor]:
-        """Advantages and value targets by V-trace, given what the policy says now; (h, b) each.
+        """Advantages and value targets by V-trace with the current policy; (h, b) each.
 
-        The ratio in the loss of PPO is the weight of the sample itself.
+        Samples need no importance weights: PPO's probability ratio is that weight.
         """
         log_prob, _ = self.head.evaluate(logits.float(), batch.mask, batch.action)
         ratio = (log_prob - batch.log_prob).exp()
@@ -338,37 +353,38 @@ class BpttLearner:
         advantage, returns = vtrace(
             reward, batch.value.unsqueeze(0), ended, bootstrap, after, gamma, decay, ratio.unsqueeze(0)
         )
-        if self.config.ppo.normalise_advantages:
+        if self.config.normalise_advantages:
             advantage = self._normalised(advantage)
         return advantage[0], returns[0]
 
     def _normalised(self, advantage: Tensor) -> Tensor:
-        """Advantages of a minibatch to mean 0 and deviation 1, over all ranks."""
+        """Normalises the advantages of a minibatch to zero mean, unit standard deviation, over all ranks."""
         if self.ranks.size == 1:
             return (advantage - advantage.mean()) / (advantage.std() + 1e-8)
         flat = advantage.reshape(1, -1).cpu().numpy()
         self.ranks.normalise(flat if self._here else flat[:, :0])
         return torch.from_numpy(flat).to(self.device).view_as(advantage)
 
+    def operations(self, share: float) -> float:
+        """Floating-point operations of matrix products per environment step; all samples are computed."""
+        return (1 + 3 * self.config.epochs) * self.policy.forward_operations
+
     def _autocast(self) -> Any:
-        kind = _TYPES[self.config.machine.precision]
+        kind = _TYPES[self._precision]
         return nullcontext() if kind == torch.float32 else torch.autocast(self.device.type, kind)
 
     def network(self) -> dict[str, Any]:
-        """What a checkpoint says of the network."""
-        net = self.config.policy
+        net = self._network
         shape = {"encoder": net.encoder, "core": net.core, "width": net.width, "actions": self.head.outputs}
         return shape | {"features": list(self.layout.features), "tags": self.layout.tags, "tokens": self.layout.tokens}
 
     def tensors(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """What a checkpoint holds: the weights by name, and everything else that learning changes."""
         rest = self.state.tensors() | self.optimizers.tensors()
         if self._scaler is not None:
             rest["loss_scale"] = torch.tensor([self._scaler.get_scale()])
         return self._parameters(), {name: x.detach().cpu() for name, x in rest.items()}
 
     def load_tensors(self, policy: Mapping[str, Tensor], rest: Mapping[str, Tensor]) -> None:
-        """Takes over what a checkpoint holds; nothing changes if it does not fit."""
         load_into(self.state.tensors() | self._parameters(), {**rest, **policy})
         self.optimizers.load(rest)
         if self._scaler is not None and "loss_scale" in rest:
@@ -378,7 +394,7 @@ class BpttLearner:
         return {name.replace("_orig_mod.", ""): p.detach() for name, p in self.policy.named_parameters()}
 
     def forget_games(self) -> None:
-        """The games in progress are gone: new ones begin."""
+        """Clears recurrent states and the statistics of episodes in progress."""
         self.state.forget_games()
         self._begins[:] = False
         for s in self._memory:
@@ -386,6 +402,6 @@ class BpttLearner:
 
 
 def _out_of_memory(error: Exception) -> bool:
-    """Whether memory ran out, on a GPU or on the host."""
+    """Whether an error means that memory ran out, on a GPU or on the host."""
     said = isinstance(error, RuntimeError) and "not enough memory" in str(error)
     return said or isinstance(error, torch.OutOfMemoryError | MemoryError)

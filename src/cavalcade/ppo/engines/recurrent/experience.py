@@ -1,6 +1,6 @@
-"""Experience in segments: h steps of one agent each, with the state of memory they began from.
+"""Experience in segments: h steps of one agent each, with the recurrent state at their start.
 
-Segment s·N + i holds steps s·h … s·h + h − 1 of agent i, and is contiguous: a minibatch is a choice of segments.
+Segment s·N + i holds steps s·h … s·h + h − 1 of agent i and is contiguous: a minibatch is a set of segments.
 """
 
 from dataclasses import dataclass
@@ -26,12 +26,12 @@ class Segments(NamedTuple):
     returns: Tensor
     state: State  # at the start, (L, b, H) each
     begins: NDArray[np.bool_]  # (h, b): where an episode begins, on the host
-    index: Tensor  # (b,): which segments
+    index: Tensor  # (b,): numbers of the segments
 
 
 @dataclass
-class Booked:
-    """What collecting books of results: on the host, in the shapes of `collect` with one policy."""
+class CollectedResults:
+    """The results that `collect` records: on the host, in its shapes with one policy."""
 
     reward: Tensor  # (1, T, N)
     ended: Tensor
@@ -67,15 +67,15 @@ class Experience:
         self.action = zeros(of=torch.int32)
         self.log_prob, self.value, self.advantage, self.returns = zeros(), zeros(), zeros(), zeros()
         self.state = tuple(torch.zeros(len(s), self.segments, s.shape[-1], device=home) for s in state)
-        self.scale = 1.0  # what rewards are multiplied by
+        self.scale = 1.0  # factor of rewards
         shape = (1, steps, agents)
         self.begins = np.zeros((self.segments, horizon), np.bool_)
-        self.booked = Booked(
+        self.results = CollectedResults(
             torch.zeros(shape), torch.zeros(shape, dtype=torch.bool), torch.zeros(shape), torch.zeros(1, agents)
         )
 
     def rows(self, t: int, group: slice) -> tuple[slice, int]:
-        """The segments of some agents at step t, and the step within them."""
+        """The segments of a group of agents at step t, and the step within them."""
         first = t // self.horizon * self.agents
         return slice(first + group.start, first + group.stop), t % self.horizon
 
@@ -88,7 +88,7 @@ class Experience:
         return x.view(-1, self.horizon, self.agents).transpose(1, 2).reshape(self.segments, self.horizon).contiguous()
 
     def take(self, index: Tensor) -> Segments:
-        """Segments by number, on the device of the network."""
+        """The segments with the given numbers, on the device of the network."""
         here = index.to(self.tokens.device)
 
         def pick(x: Tensor) -> Tensor:
@@ -103,8 +103,3 @@ class Experience:
     @property
     def _fields(self) -> tuple[Tensor, ...]:
         return (self.tokens, self.mask, self.action, self.log_prob, self.value, self.advantage, self.returns)
-
-    @property
-    def nbytes(self) -> int:
-        """Memory of all buffers."""
-        return sum(x.numel() * x.element_size() for x in (*self._fields, *self.state))

@@ -1,12 +1,12 @@
-"""Optimisers by name, saved and loaded as plain tensors."""
+"""Optimisers of the recurrent engine, saved and loaded as plain tensors."""
 
 from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
 
-from cavalcade.config_mettagrid import BpttConfig
-from cavalcade.errors import StateError
+from cavalcade.config.recurrent import RecurrentPPOConfig
+from cavalcade.core.errors import StateError
 
 _EPSILON = 1e-5
 
@@ -14,7 +14,7 @@ _EPSILON = 1e-5
 class Optimizers:
     """One optimiser, or two that share the parameters: Muon for matrices of hidden layers, AdamW for the rest."""
 
-    def __init__(self, model: nn.Module, config: BpttConfig):
+    def __init__(self, model: nn.Module, config: RecurrentPPOConfig):
         named = dict(model.named_parameters())
         hidden = [n for n, p in named.items() if config.optimizer == "muon" and p.dim() == 2 and _is_hidden(n)]
         rest = [n for n in named if n not in hidden]
@@ -32,12 +32,12 @@ class Optimizers:
                     matrices,
                     lr=config.learning_rate,
                     weight_decay=config.weight_decay,
-                    adjust_lr_fn="match_rms_adamw",  # so that one learning rate suits both
+                    adjust_lr_fn="match_rms_adamw",  # so that one learning rate fits both
                 )
             )
 
     def step(self, rate: float, scaler: "torch.amp.GradScaler | None" = None) -> None:  # pyright: ignore
-        """One step at a learning rate."""
+        """Steps all optimisers with a learning rate."""
         for one in self._all:
             for group in one.param_groups:
                 group["lr"] = rate
@@ -47,12 +47,12 @@ class Optimizers:
                 scaler.step(one)
 
     def unscale(self, scaler: "torch.amp.GradScaler") -> None:  # pyright: ignore
-        """Gradients as they are."""
+        """Divides the gradients by the loss scale."""
         for one in self._all:
             scaler.unscale_(one)
 
     def tensors(self) -> dict[str, Tensor]:
-        """What the optimisers remember, by the names of parameters."""
+        """The state of the optimisers by parameter name, `optimizer.<parameter>.<key>`."""
         found = {}
         for one, names in zip(self._all, self._names, strict=True):
             held = [p for group in one.param_groups for p in group["params"]]
@@ -62,7 +62,7 @@ class Optimizers:
         return found
 
     def load(self, saved: Mapping[str, Tensor]) -> None:
-        """Takes over what was remembered."""
+        """Loads the tensors of `tensors`."""
         for one, names in zip(self._all, self._names, strict=True):
             held = [p for group in one.param_groups for p in group["params"]]
             for name, parameter in zip(names, held, strict=True):
@@ -78,7 +78,7 @@ class Optimizers:
 
 
 def _is_hidden(name: str) -> bool:
-    """Whether a matrix maps one hidden layer to the next: no table of embeddings, no output."""
+    """Whether a matrix is a hidden layer, not an embedding table or an output layer."""
     return not name.startswith(("actor", "critic")) and not any(
         word in name for word in ("table", "embedding", "query")
     )

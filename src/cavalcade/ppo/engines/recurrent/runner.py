@@ -1,18 +1,18 @@
-"""A trained policy with memory at play: actions only, nothing learnt."""
+"""A trained recurrent policy in evaluation: the policy runner of `TokenPolicy`."""
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cavalcade.envs.contract import Environment
+from cavalcade.core.contract import Environment
 from cavalcade.policy.heads import Choice
 from cavalcade.policy.recurrent import State, TokenPolicy
+from cavalcade.ppo.draws import uniform_draws
 from cavalcade.ppo.keys import environment_keys
-from cavalcade.ppo.torch_learner import uniform_draws
 
 
-class TokenPlayer:
-    """Acts for all agents of a batch; forgets where episodes end. Draws by probabilities unless it is greedy."""
+class TokenRunner:
+    """Acts for all agents of a batch, with greedy or sampled actions; resets the state where episodes end."""
 
     def __init__(self, policy: TokenPolicy, *, greedy: bool = False, seed: int = 0):
         self.policy, self.greedy = policy, greedy

@@ -1,4 +1,4 @@
-"""Which segments a minibatch takes: each once, in random order."""
+"""Samplers choose the segments of a minibatch; by default each once, in random order."""
 
 import itertools
 from typing import Protocol
@@ -7,34 +7,34 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from cavalcade.ppo.distributed import ALONE, Ranks
 from cavalcade.ppo.keys import policy_keys
-from cavalcade.ppo.ranks import ALONE, Ranks
 
 
 class Sampler(Protocol):
-    """Chooses segments."""
+    """Chooses the segments of minibatches."""
 
     def begin(self, advantage: Tensor, progress: float) -> None:
-        """A new update: advantages of all segments, (S·N, h), and the share of the run."""
+        """Called before an update; advantage: of all segments, (S·N, h); progress: completed share of the run."""
         ...
 
     def minibatches(self, update: int, epoch: int, size: int) -> list[tuple[Tensor, Tensor | None]]:
-        """Segments of each minibatch of an epoch, (b,), and their importance, (b,), where it is not 1."""
+        """Segments of each minibatch of an epoch, (b,), and their importance weights, (b,), or None if all are 1."""
         ...
 
 
 class EachOnce:
-    """Every segment once per epoch; orders depend on the seed alone."""
+    """Every segment once per epoch; the order depends only on the seed, the update and the epoch."""
 
     def __init__(self, seed: int, agents: int, segments: int, ranks: Ranks = ALONE):
-        """segments: of each agent."""
+        """segments: number of segments per agent."""
         self._keys, self._agents, self._segments, self._ranks = policy_keys([seed]), agents, segments, ranks
 
     def begin(self, advantage: Tensor, progress: float) -> None:
-        """Advantages do not matter."""
+        """Does nothing: advantages are not used."""
 
     def minibatches(self, update: int, epoch: int, size: int) -> list[tuple[Tensor, Tensor | None]]:
-        """A random order, cut; with several ranks, this one's part of each minibatch."""
+        """A random order, split; with several ranks, this rank's part of each minibatch."""
         count = self._agents * self._segments // size
         (order,), bounds = self._ranks.minibatches(
             self._keys, np.array([update]), epoch, self._segments, self._agents, count

@@ -1,0 +1,336 @@
+"""The Python API: train, search, evaluate, load policies and make environments, with one call each.
+
+    run = cavalcade.train("cage2", red="meander", episodes=100_000)
+    print(run.evaluate(), run.metrics())
+
+The command line uses the same functions.
+"""
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cavalcade.config.base import RunConfig
+from cavalcade.config.io import from_dict, merged, nested
+from cavalcade.config.presets import file_name, hardware, recipe
+from cavalcade.core.contract import Environment
+from cavalcade.core.errors import ConfigError, RunError
+from cavalcade.policy.module import MakeModule, path_of
+from cavalcade.ppo.distributed import ALONE, Ranks
+from cavalcade.ppo.trainer import Callback
+from cavalcade.report.search import search_report
+from cavalcade.runs import policies
+from cavalcade.runs.directory import EPISODES, METRICS, SEARCH, RunDirectory, is_search, open_run, write_whole
+from cavalcade.runs.table import read_csv, read_metrics, table
+from cavalcade.runs.training import Outcome, Training, stop_on_signal
+from cavalcade.runs.waiting import COMPILING, waiting
+from cavalcade.search.conclusion import Conclusion, conclude
+from cavalcade.search.config import SearchConfig
+from cavalcade.search.directory import REPORT, SUMMARY, open_search
+from cavalcade.search.display import SearchDisplay
+from cavalcade.search.domains import DOMAINS
+from cavalcade.search.policies import BEST, load_search_policy
+from cavalcade.search.run import Search
+from cavalcade.targets import target_named
+from cavalcade.targets.base import Scores
+from cavalcade.targets.env import ENV
+
+
+@dataclass(frozen=True)
+class Run:
+    """A training run and its directory."""
+
+    path: Path
+    outcome: Outcome | None = None  # how it ended; None if it was opened from disk
+    network: MakeModule | None = None  # factory of a user-defined network
+
+    def __post_init__(self):
+        object.__setattr__(self, "path", Path(self.path))
+
+    @property
+    def config(self) -> RunConfig:
+        """The configuration, read from config.yaml."""
+        return open_run(self.path).config()
+
+    def metrics(self) -> Any:
+        """Metrics, one row per update and policy: a pandas DataFrame if pandas is installed, else a `Table`."""
+        return table(read_metrics(self.path / METRICS))
+
+    def episodes(self) -> Any:
+        """Training episodes, as a table like `metrics`; at most the first 1,000 of each update."""
+        return table(read_csv(self.path / EPISODES))
+
+    def policy(self) -> Any:
+        """Loads the policies of the newest checkpoint."""
+        return load_policy(self.path, network=self.network)
+
+    def heldout(self) -> Scores:
+        """Evaluates the newest policies on held-out episodes of the run's own task."""
+        policy = self.policy()
+        return target_named(policy.config.target).heldout(policy)
+
+    def evaluate(self, **options: Any) -> Scores:
+        """Evaluates the newest policies; options as for `cavalcade evaluate`."""
+        return evaluate(self, **options)
+
+    def resume(self, *, progress: bool = True, callbacks: Sequence[Callback] = ()) -> "Run":
+        """Resumes from the newest checkpoint, exactly as if the run had never stopped."""
+        directory = open_run(self.path)
+        options: dict[str, Any] = {"callbacks": callbacks, "network": self.network}
+        outcome = run_training(directory, directory.config(), resume=True, quiet=not progress, **options)
+        return Run(self.path, outcome, self.network)
+
+
+@dataclass(frozen=True)
+class SearchRun:
+    """A search and its run directory."""
+
+    path: Path
+
+    def __post_init__(self):
+        object.__setattr__(self, "path", Path(self.path))
+
+    @property
+    def config(self) -> SearchConfig:
+        """The configuration, read from config.yaml."""
+        return open_search(self.path).config()
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """Contents of summary.json; see docs/workflow-search.md."""
+        try:
+            return json.loads((self.path / SUMMARY).read_text())
+        except (OSError, ValueError):
+            raise RunError(
+                f"{self.path} has no {SUMMARY} yet; resume with: cavalcade search --resume {self.path}"
+            ) from None
+
+    @property
+    def answer(self) -> str:
+        """Whether the order matters: yes, no or cannot tell."""
+        verdict = self.summary["verdict"]
+        return verdict["answer"] if verdict else "cannot tell"
+
+    @property
+    def best(self) -> str | None:
+        """The best order; None if no order was followed."""
+        return self.summary["best"]
+
+    def results(self) -> Any:
+        """All trainings, one row each: a pandas DataFrame if pandas is installed, else a `Table`."""
+        return table(read_csv(self.path / SEARCH))
+
+    def ranking(self) -> Any:
+        """The orders, best first, as a table like `results`."""
+        return table(self.summary["ranking"])
+
+    def policy(self, order: str = BEST, member: int | None = None) -> Any:
+        """Loads the policy of an order, by name or `best`; member: number of a training in search.csv."""
+        return load_search_policy(self.path, order, member)
+
+    @property
+    def report(self) -> Path:
+        """Path of the HTML report."""
+        return self.path / REPORT
+
+    def resume(self, *, progress: bool = True) -> "SearchRun":
+        """Resumes from the newest checkpoint, exactly as if the search had never stopped."""
+        directory = open_search(self.path)
+        run_search(directory, directory.config(), resume=True, quiet=not progress)
+        return self
+
+
+def make_config(target: Any, settings: dict[str, Any], *presets: Any) -> RunConfig:
+    """Configuration of a training: defaults, then presets (plain data) in turn, then settings given by name."""
+    if isinstance(target, RunConfig):
+        if settings or presets:
+            raise ConfigError("a configuration and further settings are given; change the configuration instead")
+        return target
+    name = target if isinstance(target, str) else f"{ENV}{path_of(target)}"
+    kind = target_named(name).Config
+    plain: Any = {}
+    for preset in (*presets, nested(kind, settings), {"target": name}):
+        plain = merged(plain, preset)
+    return from_dict(kind, plain)
+
+
+def train(
+    target: str | type[Environment] | Callable[..., Environment] | RunConfig,
+    *,
+    run: str | Path | None = None,
+    recipe: str | None = None,
+    hardware: str | None = None,
+    threads: int = 0,
+    progress: bool = True,
+    callbacks: Sequence[Callback] = (),
+    network: MakeModule | None = None,
+    writers: Sequence[str] = (),
+    **settings: Any,
+) -> Run:
+    """Trains policies with PPO.
+
+    Args:
+        target: cage2, mettagrid, gym:NAME, cyborg, env:module:name, an environment class or factory, or a
+            configuration.
+        run: run directory; runs/TARGET-TIME by default.
+        recipe: name of a shipped recipe, or a YAML file with settings.
+        hardware: hardware preset, applied on top of the recipe.
+        threads: CPU threads; 0 measures which number is fastest.
+        progress: print progress.
+        callbacks: called with an `Update` after each update; a callback that returns True stops the training.
+        network: factory of a custom torch.nn.Module, called with observation size and outputs; see `policy.module`.
+        writers: where metrics are logged in addition: tensorboard, wandb.
+        **settings: settings by name, as on the command line: red="meander", num_envs=200.
+    """
+    name = target if isinstance(target, str) else ""
+    presets = [recipe_of(recipe)] if recipe else []
+    if hardware:
+        presets.append(hardware_of(hardware, name, shipped=target_named(name).hardware))
+    config = make_config(target, settings, *presets)
+    path = Path(run) if run else default_path(config)
+    options: dict[str, Any] = {"threads": threads, "callbacks": callbacks, "network": network, "writers": writers}
+    outcome = run_training(RunDirectory(path, type(config)), config, quiet=not progress, **options)
+    return Run(path, outcome, network)
+
+
+recipe_of, hardware_of = recipe, hardware  # `train` has arguments of the same names
+
+
+def default_path(config: RunConfig) -> Path:
+    """Default directory of a new run: runs/NAME-TIME."""
+    name = target_named(config.target).run_name(config)
+    return Path("runs", f"{file_name(name)}-{time.strftime('%Y%m%d-%H%M%S')}")
+
+
+def run_training(
+    directory: RunDirectory[Any], config: RunConfig, *, quiet: bool = False, ranks: Ranks = ALONE, **options: Any
+) -> Outcome:
+    """Trains in a run directory, new or resumed; options: see `Training`."""
+    with directory.locked() if ranks.first else nullcontext():
+        with waiting(COMPILING) if ranks.first and not quiet else nullcontext():
+            training = Training(directory, config, quiet=quiet, ranks=ranks, **options)
+        if not quiet:
+            print(f"run {directory}", *training.notes, sep="\n", flush=True)
+        return training.train()
+
+
+def search(
+    target: str | SearchConfig = "cage2",
+    *,
+    run: str | Path | None = None,
+    threads: int = 0,
+    progress: bool = True,
+    **settings: Any,
+) -> SearchRun:
+    """Searches for the best repair order and tests whether the order matters.
+
+    Args:
+        target: cage2, gridworld, cyborg, or a configuration.
+        run: run directory; runs/search-TARGET-TIME by default.
+        threads: CPU threads; 0 measures which number is fastest.
+        progress: print progress and findings.
+        **settings: settings by name, as on the command line.
+    """
+    config = target if isinstance(target, SearchConfig) else search_config(target, nested(SearchConfig, settings))
+    path = Path(run) if run else Path("runs", f"search-{config.target}-{time.strftime('%Y%m%d-%H%M%S')}")
+    run_search(RunDirectory(path, SearchConfig), config, quiet=not progress, threads=threads)
+    return SearchRun(path)
+
+
+def search_config(target: str, plain: dict[str, Any]) -> SearchConfig:
+    """Configuration of a search: defaults of the domain, then the settings given as plain data."""
+    if target not in DOMAINS:
+        raise ConfigError(f"target is {target!r}; it must be one of {', '.join(DOMAINS)}")
+    return from_dict(SearchConfig, merged(merged(DOMAINS[target].defaults, plain), {"target": target}))
+
+
+def run_search(
+    directory: RunDirectory[SearchConfig], config: SearchConfig, *, quiet: bool = False, **options: Any
+) -> tuple[Search, int]:
+    """Searches in a run directory, new or resumed; returns the search and the signal that stopped it, or 0."""
+    with directory.locked():
+        with waiting(COMPILING) if not quiet else nullcontext():
+            running = Search(directory, config, **options)
+        if not quiet:
+            print(f"run {directory}", flush=True)
+        display = SearchDisplay(running, quiet)
+        with stop_on_signal(running) as received:
+            try:
+                while not running.done and not running.stopping:
+                    for result in running.advance():
+                        display.result(result)
+                    display.tick()
+                running.checkpoint()
+            finally:
+                display.close()
+                running.close()
+        if running.done:
+            _finish_search(running, quiet)
+    return running, received[0]
+
+
+def _finish_search(running: Search, quiet: bool) -> None:
+    """Writes summary and report, and prints the findings."""
+    if running.config.shard:
+        text = (
+            f"shard {running.config.shard} is done: {len(running.results)} trainings in {running.seconds:.1f} s; "
+            "join all shards with: cavalcade search merge RUN…"
+        )
+    else:
+        found: Conclusion = conclude(running)
+        write_whole(running.run.path / REPORT, search_report(running.run.path))
+        text = f"\n{found.text}\nreport {running.run.path / REPORT}"
+    if not quiet:
+        print(text)
+
+
+def load_policy(
+    path: str | Path,
+    *,
+    order: str | None = None,
+    member: int | None = None,
+    network: MakeModule | None = None,
+) -> Any:
+    """Loads a trained policy from a run, a checkpoint or a search.
+
+    `policy(observation, mask=None, state=None)` returns the action for one observation or the actions for a batch;
+    `policy.evaluate(observation)` returns probabilities and values.
+
+    Args:
+        path: directory of a run or a search, or a checkpoint.
+        order: of a search: the order whose policy is loaded; the best by default.
+        member: of a run: index of the policy; of a search: number of a training in search.csv.
+        network: factory of a user-defined network.
+    """
+    path = Path(path)
+    if is_search(path):
+        return load_search_policy(path, order or BEST, member)
+    if order is not None:
+        raise ConfigError(f"order is {order!r}; {path} is not a search, its policies act as they were trained")
+    found = policies.load_policy(path, network)
+    return found[member] if member is not None else found
+
+
+def evaluate(run_or_policy: Any, **options: Any) -> Scores:
+    """Evaluates a run, a path, a policy or a CAGE-2 baseline by name; options as for `cavalcade evaluate`."""
+    policy = run_or_policy.policy() if isinstance(run_or_policy, Run | SearchRun) else run_or_policy
+    if isinstance(policy, str | Path) and Path(policy).exists():
+        chosen = {name: options.get(name) for name in ("order", "member")} if is_search(Path(policy)) else {}
+        policy = load_policy(policy, **chosen)
+    target = target_named("cage2" if isinstance(policy, str | Path) else policy.config.target)
+    return target.evaluate(policy, from_dict(target.EvaluateOptions, options))
+
+
+def make_env(target: str = "cage2", *, threads: int = 0, **settings: Any) -> Environment:
+    """Makes the batch of environments that a training would use, already reset; close it when done."""
+    config: Any = make_config(target, settings)
+    env = target_named(config.target).make_env(config, threads)
+    env.reset()
+    return env
+
+
+__all__ = ["Run", "Scores", "SearchRun", "evaluate", "load_policy", "make_env", "search", "train"]

@@ -1,0 +1,51 @@
+"""Settings of hosted environments: single environments in this process, in workers, or in Ray actors."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from cavalcade.config.base import Settings, number, whole
+from cavalcade.core.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class WorkerConfig(Settings):
+    """How single environments are hosted on this machine."""
+
+    backend: Literal["serial", "pipe", "shared", "async"] = "async"
+    """serial: in this process; pipe: workers with pickled messages; shared: workers that write into shared memory;
+    async: the same in groups, so that some step while the policy acts for others."""
+    workers: int = whole(0, 0)
+    """Worker processes; 0 for one per core."""
+    async_factor: int = whole(2, 1)
+    """With backend async: groups of environments."""
+    spin: float = number(200.0, 0, 1e6)
+    """Microseconds of busy waiting before sleeping, as long as results come that soon."""
+    worker_timeout: float = 60.0
+    """Seconds after which a worker is considered hung and is replaced."""
+    max_restarts: int = whole(10, 0)
+    """Worker restarts after which the run stops, with a checkpoint."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        if not self.worker_timeout > 0:
+            raise ConfigError(f"worker_timeout is {self.worker_timeout}; it must be above 0")
+
+
+@dataclass(frozen=True)
+class HostConfig(WorkerConfig):
+    """How single environments are hosted, on this machine or on a Ray cluster."""
+
+    backend: Literal["serial", "pipe", "shared", "async", "ray"] = "async"
+    """serial: in this process; pipe: workers with pickled messages; shared: workers that write into shared memory;
+    async: the same in groups, so that some step while the policy acts for others; ray: actors, on one machine or many,
+    which with gym: play whole rollouts by themselves."""
+    workers: int = whole(0, 0)
+    """Worker processes; 0 for one per core. With backend ray: actors; 0 for one per CPU of the cluster but one."""
+    ray_address: str = ""
+    """With backend ray: address of a cluster, e.g. auto or 10.0.0.1:6379. Without one, Ray runs on this machine and
+    listens on loopback only."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.ray_address and self.backend != "ray":
+            raise ConfigError(f"ray_address is {self.ray_address} with backend {self.backend}; take --backend ray")

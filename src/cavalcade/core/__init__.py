@@ -1,0 +1,1 @@
+"""Foundations: the environment contract, errors, random numbers, compilation, devices and threads."""

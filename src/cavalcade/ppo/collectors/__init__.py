@@ -1,0 +1,1 @@
+"""Collectors: rollouts that are played outside the engine's process."""

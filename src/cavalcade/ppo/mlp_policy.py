@@ -1,0 +1,156 @@
+"""Trained feed-forward policies: call one with observations to get actions; a runner plays batches."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+
+from cavalcade.core.contract import Environment
+from cavalcade.core.errors import ActionError, ConfigError
+from cavalcade.policy.heads import Choice, Head, masked_log_probs
+from cavalcade.ppo.runner import PolicyRunner
+from cavalcade.ppo.torch_runner import TorchRunner
+
+
+class PolicyMask(Protocol):
+    """Removes forbidden actions from action masks, given the observations."""
+
+    by_truth: bool  # whether it needs the true state
+
+    def __call__(self, env: Environment) -> NDArray[np.bool_]:
+        """The action masks (N, A) of a batch without the forbidden actions."""
+        ...
+
+    def restrict(self, observation: NDArray, mask: NDArray[np.bool_]) -> None:
+        """Removes forbidden actions from masks, in place."""
+        ...
+
+
+class Evaluation(NamedTuple):
+    """Outputs of a policy; without the batch axis for a single observation."""
+
+    probabilities: NDArray  # (B, A); for continuous actions, the means
+    value: NDArray  # (B,), in the scale of the normalised rewards of training
+
+
+@dataclass(frozen=True)
+class MlpPolicy:
+    """The policies of a run at a checkpoint.
+
+    `policy(observation, mask)` returns the action for one observation or the actions for a batch. mask: action masks,
+    True where an action is allowed; by default all are. With several policies, `policy[i]` is one of them.
+    """
+
+    path: Path
+    config: Any  # settings of the run
+    update: int
+    head: Head
+    spec: Any  # `MlpSpec` or `ModuleSpec`
+    weights: NDArray  # (P, D)
+    context: NDArray  # (P, C)
+    shift: NDArray  # (P, O)
+    scale: NDArray  # (P, O)
+    order: str = ""  # the order they follow, if any
+    mask: PolicyMask | None = None  # of the order, if a mask enforces it
+
+    recurrent = False
+
+    @property
+    def label(self) -> Path:
+        """The run directory, or the checkpoint if it is not in one."""
+        return self.path.parents[1] if self.path.parent.name in ("checkpoints", "policies") else self.path
+
+    @property
+    def policies(self) -> int:
+        """The number of policies (P)."""
+        return len(self.weights)
+
+    def __len__(self) -> int:
+        return self.policies
+
+    def __getitem__(self, policy: int) -> "MlpPolicy":
+        """A single policy."""
+        which = self._which(policy)
+        parts = (self.weights[which], self.context[which], self.shift[which], self.scale[which])
+        return MlpPolicy(
+            self.path, self.config, self.update, self.head, self.spec, *parts, order=self.order, mask=self.mask
+        )
+
+    def __call__(
+        self,
+        observation: ArrayLike,
+        mask: ArrayLike | None = None,
+        state: None = None,
+        *,
+        greedy: bool = True,
+        rng: np.random.Generator | None = None,
+    ) -> Any:
+        """Greedy or sampled actions for an observation (O,) or a batch (B, O)."""
+        x, allowed, one = self._inputs(observation, mask)
+        logits, _ = self._outputs(x)
+        if greedy:
+            found = self.head.greedy(logits, allowed)
+        else:
+            draws = (rng or np.random.default_rng()).random((len(x), self.head.draws))
+            found = self.head.sample(logits, allowed, torch.from_numpy(draws))
+        actions = found.numpy()
+        return actions if not one else int(actions[0]) if not self.head.parts and self.head.integral else actions[0]
+
+    def evaluate(self, observation: ArrayLike, mask: ArrayLike | None = None, state: None = None) -> Evaluation:
+        """Probabilities of actions and values of an observation (O,) or a batch (B, O)."""
+        x, allowed, one = self._inputs(observation, mask)
+        logits, values = self._outputs(x)
+        if isinstance(self.head, Choice):
+            logits = masked_log_probs(logits, allowed).exp()
+        found = Evaluation(logits.numpy(), values.numpy())
+        return Evaluation(*(part[0] for part in found)) if one else found
+
+    def initial_state(self, batch: int = 1) -> None:
+        """Feed-forward policies have no state."""
+
+    def runner(self, policy: int | None = None, *, greedy: bool = True, seed: int = 0) -> PolicyRunner | TorchRunner:
+        """A policy runner for one policy, or for all side by side; it applies the mask of their order."""
+        which = self._which(policy)
+        parts = (self.weights[which], self.context[which], self.shift[which], self.scale[which])
+        seeds = [seed + p for p in range(len(parts[0]))]
+        if isinstance(self.head, Choice) and hasattr(self.spec, "layers"):
+            return PolicyRunner(self.spec, *parts, greedy=greedy, seeds=seeds, mask=self.mask)
+        return TorchRunner(self.head, self.spec, *parts, greedy=greedy, seeds=seeds)
+
+    def _which(self, policy: int | None) -> slice:
+        if policy is not None and not 0 <= policy < self.policies:
+            raise ConfigError(f"policy is {policy}; {self.path} has {self.policies}, numbered from 0")
+        return slice(None) if policy is None else slice(policy, policy + 1)
+
+    def _inputs(self, observation: ArrayLike, mask: ArrayLike | None) -> tuple[NDArray, torch.Tensor, bool]:
+        x = np.asarray(observation)
+        one = x.ndim == 1
+        x = x[None] if one else x
+        if x.ndim != 2 or x.shape[1] != self.spec.inputs:
+            raise ActionError(
+                f"observations have shape {np.shape(observation)}; {self.path} takes ({self.spec.inputs},) or a batch "
+                f"of them"
+            )
+        shape = (len(x), self.head.outputs)
+        allowed = np.ones(shape, np.bool_) if mask is None else np.asarray(mask, np.bool_).reshape(-1, shape[1]).copy()
+        if allowed.shape != shape:
+            raise ActionError(f"mask has shape {np.asarray(mask).shape}; with {len(x)} observations it must be {shape}")
+        if self.mask is not None:
+            if self.mask.by_truth:
+                raise ConfigError(f"{self.path} enforces its order on the true state; play it with `runner`")
+            self.mask.restrict(x, allowed)
+        return x, torch.from_numpy(allowed), one
+
+    @torch.no_grad()
+    def _outputs(self, x: NDArray) -> tuple[torch.Tensor, torch.Tensor]:
+        weights = torch.from_numpy(self.weights[:1])
+        scaled = (torch.from_numpy(x) - torch.from_numpy(self.shift[0])) * torch.from_numpy(self.scale[0])
+        logits, values = self.spec.forward(weights, scaled.to(weights.dtype)[None], torch.from_numpy(self.context[:1]))
+        return logits[0], values[0]
+
+
+Actor = Callable[[Environment], NDArray]

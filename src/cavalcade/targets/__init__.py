@@ -1,0 +1,32 @@
+"""Registry of targets: the only modules that know both environments and engines."""
+
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Any
+
+from cavalcade.core.errors import ConfigError
+from cavalcade.targets.base import Target
+
+_SHIPPED = ("cage2", "cyborg", "gym", "mettagrid", "env")  # modules here, each with a constant TARGET
+GROUP = "cavalcade.targets"  # entry points through which packages add targets
+
+
+@cache
+def targets() -> tuple[Target[Any], ...]:
+    """All targets: those shipped, and those that installed packages add."""
+    shipped = [import_module(f"{__name__}.{name}").TARGET for name in _SHIPPED]
+    return (*shipped, *(point.load() for point in entry_points(group=GROUP)))
+
+
+def target_named(name: str) -> Target[Any]:
+    """The target that accepts a name; raises `ConfigError` if there is none."""
+    for target in targets():
+        if target.accepts(name):
+            return target
+    raise ConfigError(f"target is {name!r}; it must be one of {target_names()}")
+
+
+def target_names() -> str:
+    """All targets, as they are written on the command line."""
+    return ", ".join(target.name + "NAME" * target.prefix for target in targets())

@@ -1,0 +1,70 @@
+"""Settings of training on CAGE-2."""
+
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+from cavalcade.config.base import RunConfig, whole
+from cavalcade.config.io import differences
+from cavalcade.config.ppo import PPOConfig
+from cavalcade.config.workflow import WorkflowConfig
+from cavalcade.core.device import Device
+from cavalcade.core.errors import ConfigError, one_of
+from cavalcade.envs.cage2.task import Cage2Task
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cage2BaseConfig(RunConfig):
+    """Settings shared by our simulator and the original CybORG."""
+
+    task: Cage2Task = field(default_factory=Cage2Task)
+    ppo: PPOConfig = field(default_factory=PPOConfig)
+    workflow: WorkflowConfig = field(default_factory=WorkflowConfig)
+    order: str = ""
+    """Repair order of host types, by name (critical_first) or as types joined with >. Empty for no order."""
+    episodes: int = whole(100_000, 1)
+    """Budget of episodes per policy, never exceeded."""
+    seed: int = 0
+    """Seed of the first policy; the others use the following seeds."""
+    policies: int = whole(1, 1)
+    """Policies trained side by side, each with its own seed."""
+    checkpoint_every: int = whole(500, 0)
+    """Updates between checkpoints; 0 writes one at the end only."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        one_of("target", self.target, (type(self).target,))
+        if not self.order and (given := differences(WorkflowConfig(), self.workflow)):
+            raise ConfigError(f"{given[0].split()[0]} is given without an order; name one with --order")
+        if not self.updates:
+            raise ConfigError(
+                f"{self.episodes} episodes of {self.task.horizon} steps are fewer than one update of "
+                f"{self.ppo.num_envs} environments × {self.ppo.rollout_steps} steps; give more episodes"
+            )
+
+    @property
+    def updates(self) -> int:
+        """Updates within the budget of episodes."""
+        return self.episodes * self.task.horizon // (self.ppo.num_envs * self.ppo.rollout_steps)
+
+    @property
+    def seeds(self) -> list[int]:
+        return list(range(self.seed, self.seed + self.policies))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cage2Config(Cage2BaseConfig):
+    """A training run on CAGE-2."""
+
+    target: str = "cage2"
+    """Training target."""
+    device: Device = "auto"
+    """Device of simulation and training; auto: a GPU if there is one that supports all settings."""
+    precision: Literal["fp32", "tf32", "bf16"] = "tf32"
+    """On a GPU: precision of matrix products; weights stay in fp32."""
+
+    free_to_change: ClassVar[tuple[str, ...]] = (*RunConfig.free_to_change, "device", "precision")
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.device == "cpu" and self.precision != type(self).precision:
+            raise ConfigError(f"precision is {self.precision} with device cpu; it applies to GPUs only, leave it out")

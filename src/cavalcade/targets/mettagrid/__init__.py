@@ -1,0 +1,162 @@
+"""MettaGrid: the simulator of the mettagrid package, with a recurrent policy."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from cavalcade.config.base import Settings, whole
+from cavalcade.core.device import device_named
+from cavalcade.core.errors import ConfigError
+from cavalcade.core.statistics import half_interval
+from cavalcade.core.threads import cores, use_torch_threads
+from cavalcade.envs.mettagrid.episode import record_episode
+from cavalcade.ppo.auxiliary.contrastive import Contrastive
+from cavalcade.ppo.auxiliary.kickstart import Kickstart
+from cavalcade.ppo.auxiliary.priority import Prioritised
+from cavalcade.ppo.auxiliary.statistics import Statistics
+from cavalcade.ppo.distributed import Ranks
+from cavalcade.ppo.engine import Engine
+from cavalcade.ppo.engines.recurrent.engine import RecurrentEngine
+from cavalcade.ppo.threads import choose_torch_threads
+from cavalcade.ppo.trainer import Callback
+from cavalcade.targets.base import Prepared, Saved, Score, Scores, Setup, Target
+from cavalcade.targets.hosting import host_share
+from cavalcade.targets.mettagrid import play
+from cavalcade.targets.mettagrid.arenas import arenas, game_of, layout_of
+from cavalcade.targets.mettagrid.callbacks import callbacks_for
+from cavalcade.targets.mettagrid.config import MettagridConfig
+from cavalcade.targets.mettagrid.policy import RecurrentPolicy, policy_from
+from cavalcade.targets.mettagrid.scoring import heldout_rewards, random_actor
+from cavalcade.vector.hosted import HELDOUT_SEEDS, Hosted
+
+
+@dataclass(frozen=True)
+class EvaluateOptions(Settings):
+    """Evaluates a policy on held-out maps of the task it was trained on, and random actions as a control."""
+
+    arenas: int = whole(16, 2)
+    """Arenas; each plays one episode."""
+    sampled: bool = True
+    """Sample actions instead of acting greedily."""
+    seed: int = whole(1, 0)
+    """Seed of the maps; they never overlap with training."""
+
+
+class MettagridTarget(Target[MettagridConfig]):
+    name = "mettagrid"
+    hardware = True
+    not_tuned = "MettaGrid is not tuned here; cavalcade bench mettagrid --parts ablation measures its options"
+    Config = MettagridConfig
+    EvaluateOptions = EvaluateOptions
+    PlayOptions = play.Options
+
+    def run_name(self, config: MettagridConfig) -> str:
+        return f"mettagrid-{config.arena.task}"
+
+    def make_env(self, config: MettagridConfig, threads: int = 0, first_index: int = 0) -> Hosted:
+        return arenas(config, first_index)
+
+    def prepare(self, config: MettagridConfig, setup: Setup) -> Prepared:
+        """Hosts the arenas in workers and trains in torch, on the CPU or a GPU."""
+        ranks = setup.ranks
+        threads = setup.threads or (choose_torch_threads() if ranks.size == 1 else max(1, cores() // ranks.local_size))
+        use_torch_threads(threads)
+        env = self.make_env(config, threads, setup.first_index)
+        try:
+            return Prepared(_engine(env, config, setup), threads)
+        except BaseException:
+            env.close()
+            raise
+
+    def share(self, config: MettagridConfig, ranks: Ranks) -> MettagridConfig:
+        """Splits arenas and batch over the ranks."""
+        if config.auxiliary.priority_alpha or config.auxiliary.contrastive_coef:
+            raise ConfigError(
+                "priority_alpha or contrastive_coef on several ranks; both compare samples of one rank, use 0"
+            )
+        sizes = {
+            name: ranks.share(getattr(config.ppo, name), name) for name in ("num_envs", "batch_size", "minibatch_size")
+        }
+        ppo = replace(config.ppo, **{name: part.stop - part.start for name, part in sizes.items()})
+        return replace(config, ppo=ppo, host=host_share(config.host, ppo.num_envs, ranks))
+
+    def callbacks(self, config: MettagridConfig, engine: Engine, folder: Path) -> Sequence[Callback]:
+        assert isinstance(engine, RecurrentEngine)
+        return callbacks_for(config, engine, folder)
+
+    def policy(self, saved: Saved) -> RecurrentPolicy:
+        return policy_from(saved)
+
+    def heldout(self, policy: RecurrentPolicy) -> Scores:
+        """Scores sampled actions on held-out maps."""
+        return self.evaluate(policy, EvaluateOptions())
+
+    def evaluate(self, policy: RecurrentPolicy, options: Any) -> Scores:
+        """Reward per agent-step on held-out maps, and that of random actions."""
+        task, count, seed = policy.config.arena, options.arenas, options.seed
+        runner = policy.runner(greedy=not options.sampled, seed=seed)
+        rewards = heldout_rewards(runner, task, count, seed=seed, backend="shared")
+        chance = heldout_rewards(random_actor(seed), task, count, seed=seed, backend="shared")
+        mine, random = (
+            Score(name, float(x.mean()), half_interval(x), count)
+            for name, x in (("reward", rewards), ("random", chance))
+        )
+        text = (
+            f"new maps, {'sampled' if options.sampled else 'greedy'}, {count} arenas: {mine.mean:.5f} ± "
+            f"{mine.interval:.5f} reward per agent-step; at random {random.mean:.5f} ± {random.interval:.5f}: "
+            f"{mine.mean / max(random.mean, 1e-12):.1f} times"
+        )
+        plain = {"policy": str(policy.label), "update": policy.update, "mean": mine.mean, "interval": mine.interval}
+        return Scores((mine, random), text, plain | {"rewards": rewards.tolist(), "random": chance.tolist()})
+
+    def play(self, options: play.Options, load: Callable[[str], Any]) -> None:
+        play.play(options, load)
+
+    def record(self, policy: RecurrentPolicy, folder: Path, options: Any) -> list[str]:
+        """Records episodes on held-out maps for MettaScope."""
+        game, lines = game_of(policy.config.arena), []
+        for i in range(options.episodes):
+            path = folder / f"{policy.label.name}-{policy.update:08d}-{options.seed}-{i}.json.z"
+            runner = policy.runner(greedy=not options.sampled, seed=options.seed + i)
+            total = record_episode(game, HELDOUT_SEEDS + options.seed, runner, path, options.steps, index=i)
+            lines.append(f"{path}  mean return of an agent {total:.3f}")
+        return lines
+
+
+def _engine(env: Hosted, config: MettagridConfig, setup: Setup) -> RecurrentEngine:
+    """The engine of a run, with the configured sampling and auxiliary losses."""
+    x, c, device = config.auxiliary, config.ppo, device_named(config.machine.device)
+    engine = RecurrentEngine(
+        env, layout_of(config.arena), c, network=config.policy, machine=config.machine, device=device,
+        seed=config.seed, ranks=setup.ranks,
+    )  # fmt: skip
+    if x.priority_alpha:
+        engine.sampler = Prioritised(config.seed, engine.experience.segments, x.priority_alpha, x.priority_beta)
+    if x.teacher:
+        engine.auxiliary.append(_kickstart(config, setup, device))
+    if x.contrastive_coef:
+        engine.auxiliary.append(
+            Contrastive(x.contrastive_coef, x.contrastive_temperature, x.contrastive_logsumexp, config.seed)
+        )
+    if config.statistics_every:
+        engine.auxiliary.append(Statistics(config.statistics_every))
+    return engine
+
+
+def _kickstart(config: MettagridConfig, setup: Setup, device: torch.device) -> Kickstart:
+    x = config.auxiliary
+    assert setup.load is not None
+    teacher = setup.load(x.teacher)
+    if not isinstance(teacher, RecurrentPolicy):
+        raise ConfigError(f"teacher {x.teacher} was not trained on mettagrid")
+    teacher.check_suits(config.arena, "teacher")
+    batch = config.ppo.batch_size * setup.ranks.size
+    return Kickstart(
+        teacher.policy.to(device), teacher.scale, x.kickstart_action, x.kickstart_value, x.kickstart_steps, batch
+    )
+
+
+TARGET = MettagridTarget()

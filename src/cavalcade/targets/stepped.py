@@ -1,0 +1,39 @@
+"""Settings with a budget of environment steps, shared by gym: and env:."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from cavalcade.config.base import RunConfig, whole
+from cavalcade.config.io import parse_options
+from cavalcade.config.ppo import PPOConfig
+from cavalcade.core.errors import ConfigError
+
+
+@dataclass(frozen=True, kw_only=True)
+class SteppedConfig(RunConfig):
+    """A training run with a budget of environment steps."""
+
+    ppo: PPOConfig = field(default_factory=PPOConfig)
+    env_options: tuple[str, ...] = ()
+    """Keyword arguments of the environment, each as name=value, e.g. is_slippery=false."""
+    steps: int = whole(500_000, 1)
+    """Budget of environment steps per policy, never exceeded."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        _ = self.options
+        if not self.updates:
+            raise ConfigError(
+                f"{self.steps} steps are fewer than one update of {self.ppo.num_envs} environments × "
+                f"{self.ppo.rollout_steps} steps; give more"
+            )
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Keyword arguments of the environment."""
+        return parse_options(self.env_options)
+
+    @property
+    def updates(self) -> int:
+        """Updates within the budget of steps."""
+        return self.steps // (self.ppo.num_envs * self.ppo.rollout_steps)
