@@ -49,8 +49,8 @@ CASES = {
     f"--enforce lagrangian --red meander {_SEARCH}",
     "search-warm": f"search cage2 --device cpu --warm-start universal --n-workflows 4 --total-episodes 400 {_SEARCH}",
     "search-gridworld": f"search checkpoints --n-workflows 6 --total-episodes 400 {_SEARCH}",
-    "search-ray": f"search cage2 --engine ray --searcher fixed --orders critical_first,user_priority --n-workflows 2 --together 1 "
-    f"--total-episodes 400 {_SEARCH}",
+    "search-ray": f"search cage2 --engine ray --searcher fixed --orders critical_first,user_priority --n-workflows 2 "
+    f"--together 1 --total-episodes 400 {_SEARCH}",
 }
 CUDA_CASES = {
     "cuda": f"{_CAGE2} --device cuda --episodes 400 --minibatches 4",
@@ -107,7 +107,10 @@ def play(source: Path, case: str, words: list[str], runs: Path) -> dict[str, str
             module = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={words[1]}"]
             module, words = [*module, "-m", "--", "cavalcade"], words[2:]
         words = [word.format(recurrent=runs / "recurrent") for word in words]
-        environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(source / "src"), os.environ.get("PYTHONPATH", "")]), "OMP_NUM_THREADS": "2"}
+        environment = os.environ | {
+            "PYTHONPATH": os.pathsep.join([str(source / "src"), os.environ.get("PYTHONPATH", "")]),
+            "OMP_NUM_THREADS": "2",
+        }
         done = subprocess.run(
             [*module, *words, "--run", str(run)], env=environment, cwd=runs, capture_output=True, text=True
         )

@@ -1,6 +1,6 @@
 """Stop a training when it is good enough: a callback receives every update and may end the run.
 
-    python examples/callbacks.py
+python examples/callbacks.py
 """
 
 import numpy as np

@@ -1,6 +1,6 @@
 """Train a CAGE-2 defender, score it, and let it act in a Gymnasium environment.
 
-    python examples/first_steps.py
+python examples/first_steps.py
 """
 
 import gymnasium

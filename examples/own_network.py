@@ -1,6 +1,6 @@
 """Train with a network of your own: any torch module that maps observations to logits and values.
 
-    python examples/own_network.py
+python examples/own_network.py
 """
 
 from torch import Tensor, nn

@@ -66,7 +66,9 @@ def test_a_policy_acts_for_one_observation_or_a_batch_as_its_runner_does(run):
         assert (found.probabilities[~b.action_mask] == 0).all()
         np.testing.assert_array_equal(found.probabilities.argmax(1), expected)
         assert found.value.shape == (6,)
-        drawn = {policy[p](b.observation[0], b.action_mask[0], greedy=False, rng=np.random.default_rng(i)) for i in range(60)}
+        drawn = {
+            policy[p](b.observation[0], b.action_mask[0], greedy=False, rng=np.random.default_rng(i)) for i in range(60)
+        }
         assert len(drawn) > 1
         assert all(b.action_mask[0][action] for action in drawn)
 
@@ -77,7 +79,7 @@ def test_a_policy_refuses_what_does_not_fit(run):
         policy(np.zeros(3))
     with pytest.raises(ActionError, match="mask has shape"):
         policy(np.zeros((2, 52)), np.ones((3, 145)))
-    with pytest.raises(ConfigError, match="policy is 2; .* has 2, numbered from 0"):
+    with pytest.raises(ConfigError, match=r"policy is 2; .* has 2, numbered from 0"):
         policy[2]
     with pytest.raises(RunError, match="neither a run"):
         cavalcade.load_policy(run.path / "checkpoints")
@@ -118,7 +120,17 @@ def test_callbacks_stop_a_training_that_can_be_resumed(tmp_path):
 
 
 def test_settings_are_found_by_name_and_refused_with_the_nearest():
-    config = api.make_config("cage2", {"red": "sleep", "num_envs": 7, "rollout_steps": 10, "alignment": "delta", "enforce": "reward", "order": "balanced"})
+    config = api.make_config(
+        "cage2",
+        {
+            "red": "sleep",
+            "num_envs": 7,
+            "rollout_steps": 10,
+            "alignment": "delta",
+            "enforce": "reward",
+            "order": "balanced",
+        },
+    )
     assert (config.task.red, config.ppo.num_envs, config.workflow.alignment) == ("sleep", 7, "delta")
     with pytest.raises(ConfigError, match="learning_rat is not a setting; did you mean learning_rate"):
         api.make_config("cage2", {"learning_rat": 0.1})
@@ -177,7 +189,7 @@ def test_an_environment_class_and_a_network_of_ones_own(tmp_path):
     run = cavalcade.train(corridor, network=residual, run=tmp_path / "run", **options)
     assert run.config.target == "env:own_environment:Corridor"
     assert run.evaluate(episodes=8).mean > -20  # at random nearly all 40 steps
-    with pytest.raises(ConfigError, match="has a network of your own, own_network:Residual; give it"):
+    with pytest.raises(ConfigError, match="has a custom network, own_network:Residual; give it"):
         cavalcade.load_policy(run.path)
     with pytest.raises(ConfigError, match="resume it from Python"):
         cavalcade.Run(run.path).resume(progress=False)

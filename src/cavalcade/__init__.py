@@ -1,9 +1,9 @@
 """Cavalcade trains reinforcement-learning agents in seconds where people now wait for hours.
 
-    import cavalcade
+import cavalcade
 
-    run = cavalcade.train("cage2", red="meander", episodes=100_000)
-    policy = cavalcade.load_policy(run.path)
+run = cavalcade.train("cage2", red="meander", episodes=100_000)
+policy = cavalcade.load_policy(run.path)
 """
 
 import sys

@@ -57,15 +57,16 @@ def test_orders_end_the_same_with_a_node_lost_on_the_way(cluster, tmp_path):
     slow = replace(ALL, max_episodes=300, total_episodes=10**6)
     search(tmp_path / "local", slow)
     run = RunDirectory(tmp_path / "ray", SearchConfig)
-    lost = False
     with run.locked():
         found = Search(run, replace(slow, executor="ray", ray=RayConfig(task_updates=200)), threads=1)
         while not found.done:
+            before = found.updates
             results = list(found.advance())
-            if not lost and not results and found.results:  # a task has just begun; there are no other CPUs
+            lost = any("lost" in note for note in found.executor.notes)
+            begun = found.updates > before and not results  # a task has just begun; there are no other CPUs
+            if begun and found.results and not lost:  # else it was done before its node was gone: again
                 cluster.remove_node(cluster.doomed, allow_graceful=False)
-                cluster.add_node(num_cpus=2)
-                lost = True
+                cluster.doomed = cluster.add_node(num_cpus=2)
         found.checkpoint()
         found.close()
     assert any("lost" in note for note in found.executor.notes)

@@ -256,7 +256,8 @@ def test_scores_by_tail_play_no_further_games(tmp_path, monkeypatch):
 
 def test_exhaustive_and_fixed(tmp_path):
     found = search(
-        tmp_path / "a", replace(TINY, searcher="exhaustive", rounds=2, total_episodes=48 * 40, confirm=0, parallel_orders=8)
+        tmp_path / "a",
+        replace(TINY, searcher="exhaustive", rounds=2, total_episodes=48 * 40, confirm=0, parallel_orders=8),
     )
     counts = [sum(r.member.order == i for r in found.results) for i in range(24)]
     assert counts == [2] * 24
@@ -371,7 +372,8 @@ def test_foreign_and_changed_runs_are_refused(whole, tmp_path):
 def test_kill_in_the_middle(tmp_path):
     """kill -9 of the command, twice; it ends as one that was left alone."""
     arguments = [
-        "search", "gridworld", "--n-workflows", "6", "--num-envs", "20", "--max-episodes", "40", "--parallel-orders", "3",
+        "search", "gridworld", "--n-workflows", "6", "--num-envs", "20", "--max-episodes", "100",
+        "--parallel-orders", "3",
         "--confirm", "0", "--checkpoint-every", "5", "--threads", "1", "--quiet",
     ]  # fmt: skip
     command = [sys.executable, "-m", "cavalcade"]

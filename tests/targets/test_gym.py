@@ -14,7 +14,7 @@ import numpy as np
 import psutil
 import pytest
 
-from cavalcade.bench.kills import hail
+from cavalcade.cli.bench.kills import hail
 from cavalcade.config import HostConfig, PPOConfig
 from cavalcade.ppo.engines.cpu.engine import CpuEngine
 from cavalcade.ppo.engines.torch import TorchEngine
@@ -72,7 +72,7 @@ def test_points_and_several_choices_are_learnt(capsys, tmp_path, game, least):
     args = ("train", f"{GAMES}:{game}", *SMALL, "--steps", "40000", "--learning-rate", "0.01", "--backend", "serial")
     status, out, _ = run(capsys, *args, "--run", tmp_path / "a")
     assert status == 0
-    assert "plain torch learner: actions are" in out
+    assert "torch engine: actions are" in out
     assert "has multi-part actions" in refused(capsys, "export", tmp_path / "a", "--onnx", tmp_path / "p.onnx")
     if least is None:  # no episode ever ends
         assert "too few for a score" in out
@@ -99,13 +99,13 @@ def test_runs_stop_and_go_on(capsys, tmp_path):
         assert int(row[5]) in (5, 7)
         assert float(row[6]) == int(row[5]) / 2
         assert row[7] == "nan"
-    assert open_run(tmp_path / "a").config().host.infos == ("half", "word")
+    assert open_run(tmp_path / "a").config().infos == ("half", "word")
 
 
 def test_a_broken_environment_stops_the_run_with_a_checkpoint(tmp_path):
     command = [sys.executable, "-m", "cavalcade", "train", f"{GAMES}:Broken-v0", *SMALL, "--steps", "100000"]
     command += ["--max-restarts", "2", "--workers", "1", "--run", str(tmp_path / "a"), "--quiet"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, timeout=900)
     assert done.returncode == 2
     assert "after 2 restarts" in done.stderr
     assert "ValueError: something went wrong in the game" in done.stderr
@@ -131,7 +131,7 @@ def test_a_stopped_run_leaves_nobody_behind(tmp_path, number):
     command += ["--workers", "2", "--run", str(tmp_path / "a"), "--quiet"]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         log = tmp_path / "a" / "episodes.csv"
-        until = time.monotonic() + 60
+        until = time.monotonic() + 600
         while not (log.exists() and log.stat().st_size > 100):
             assert process.poll() is None
             assert time.monotonic() < until
@@ -140,8 +140,8 @@ def test_a_stopped_run_leaves_nobody_behind(tmp_path, number):
         assert len(workers) == 2
         time.sleep(random.random() / 10)
         process.send_signal(number)
-        process.wait(30)
-    _, alive = psutil.wait_procs(workers, timeout=10)
+        process.wait(600)
+    _, alive = psutil.wait_procs(workers, timeout=300)
     assert alive == []
     if number != signal.SIGKILL:
         assert checkpoints(tmp_path / "a" / "checkpoints")
@@ -190,7 +190,7 @@ def test_bad_input(capsys, tmp_path, monkeypatch):
         (("gym:CartPole-v1", "--backend", "magic"), "magic"),
         (("gym:CartPole-v1", "--env-options", "x"), "env_options has 'x'"),
         (("gym:CartPole-v1", "--env-options", "x=1"), "cannot be made"),
-        (("gym:CartPole-v1", "--true-state-every", "1"), "has no true_state"),
+        (("gym:CartPole-v1", "--true-state-every", "1"), "unrecognized options: --true-state-every"),
         (("gym:CartPole-v1", "--target", "gym:Acrobot-v1"), "leave out --target"),
         (("gym:CartPole-v1", "--hardware", "fast"), "hardware is 'fast'"),
         (("cyborg",), "without --cyborg"),

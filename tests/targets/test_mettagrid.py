@@ -13,7 +13,6 @@ from cavalcade.config.recurrent import RecurrentPPOConfig
 from cavalcade.core.errors import ConfigError
 from cavalcade.envs.mettagrid.episode import Episode, record_episode
 from cavalcade.envs.mettagrid.task import MettagridTask
-from cavalcade.runs import mettagrid
 from cavalcade.runs.checkpoint import checkpoints
 from cavalcade.runs.policies import load_policy
 from cavalcade.targets.mettagrid.arenas import game_of, layout_of
@@ -21,7 +20,7 @@ from cavalcade.targets.mettagrid.callbacks import Monitor
 from cavalcade.targets.mettagrid.scoring import heldout_rewards, random_actor
 from cavalcade.vector.hosted import HELDOUT_SEEDS
 
-from ...cli.helpers import refused, run
+from ..cli.helpers import refused, run
 
 ARENA = ["--env-options", "agents=4", "size=11", "max_steps=20", "mines=6", "tokens=120"]
 SIZES = ["--num-envs", "4", "--batch-size", "512", "--minibatch-size", "256", "--bptt-horizon", "16", "--width", "16"]
@@ -58,7 +57,7 @@ def test_a_run_leaves_what_was_asked_for_at_its_interval(trained):
     assert having("learner_waiting") == having("agent_steps_per_second") == having("workers_waiting") == [2, 4, 6]
     assert having("weight_norm/actor.weight") == [1, 3, 5]
     assert having("contrastive_loss") == [1, 2, 3, 4, 5, 6]
-    assert sorted(path.name for path in (trained / "replays").iterdir()) == ["00000003.json.z", "00000006.json.z"]
+    assert sorted(path.name for path in (trained / "recordings").iterdir()) == ["00000003.json.z", "00000006.json.z"]
     assert sorted(path.name for path in (trained / "profiles").iterdir()) == ["00000003.txt", "00000005.txt"]
     assert [path.name for path in checkpoints(trained / "checkpoints")] == ["00000002", "00000004", "00000006"]
     header = (trained / "episodes.csv").read_text().splitlines()[0]
@@ -77,7 +76,7 @@ def test_a_score_is_on_new_maps_with_chance_beside_it(trained, capsys, tmp_path)
 
 
 def test_a_replay_is_what_the_format_of_mettascope_asks_for(trained, capsys, tmp_path):
-    status, out, _ = run(capsys, "replay", trained, "--out", tmp_path / "new" / "folder", "--episodes", "2")
+    status, out, _ = run(capsys, "record", trained, "--out", tmp_path / "new" / "folder", "--episodes", "2")
     assert status == 0
     files = sorted((tmp_path / "new" / "folder").iterdir())
     assert len(files) == len(out.splitlines()) == 2
@@ -139,7 +138,7 @@ def test_an_episode_can_be_watched(trained, capsys):
 
 def test_a_stopped_run_resumes_and_counts_on(capsys, tmp_path):
     folder = tmp_path / "run"
-    given = [*SMALL, "--steps", "3072", "--run", folder, "--checkpoint-every", "1", "--keep", "9", "--core", "gru"]
+    given = [*SMALL, "--steps", "3072", "--run", folder, "--checkpoint-every", "1", "--keep-checkpoints", "9", "--core", "gru"]
     assert run(capsys, *given)[0] == 0
     import shutil
 
@@ -225,7 +224,7 @@ def test_the_presets_of_the_performance_guide_hold_its_sizes():
     hosts = lambda c: (c.host.workers, c.host.async_factor)  # noqa: E731
     assert (sizes(fast), hosts(fast)) == ((512, 262_144, 32_768, 32, 1), (16, 8))
     assert (sizes(original), hosts(original)) == ((64, 16_384, 512, 64, 1), (4, 2))
-    every = lambda c: [getattr(c, f"{n}_every") for n in ("checkpoint", "evaluate", "replay", "statistics", "monitor")]  # noqa: E731
+    every = lambda c: [getattr(c, f"{n}_every") for n in ("checkpoint", "evaluate", "record", "statistics", "monitor")]  # noqa: E731
     assert every(fast) == [100, 500, 500, 300, 50]
     assert every(original) == [300, 300, 300, 150, 10]
     for config in (fast, original):
@@ -264,7 +263,7 @@ def test_the_monitor_counts_since_its_last_look():
     one = learner()
     monitor = Monitor(one)
     advance(one)
-    first, second = monitor.look(), monitor.look()
+    first, second = monitor.measure(), monitor.measure()
     assert first["agent_steps_per_second"] > 0
     assert second["agent_steps_per_second"] == 0
     assert 0 < first["rollout_share"] + first["training_share"] < 1.1
@@ -277,11 +276,11 @@ def test_steps_name_both_numbers():
 
 def test_other_verbs_say_that_a_policy_is_of_another_kind(trained, capsys):
     assert "MettaGrid" in refused(capsys, "export", trained, "--onnx", "x.onnx")
-    assert mettagrid.load_policy(trained).policy.actions == 5
+    assert load_policy(trained).policy.actions == 5
 
 
 def test_a_measured_run_is_read_without_its_first_seconds(tmp_path):
-    from cavalcade.bench.mettagrid_runs import minutes, read
+    from cavalcade.cli.bench.mettagrid import minutes, read
 
     lines = [{"seconds": s, "steps": 100 * s, "reward": [s / 200]} for s in range(1, 181)]
     (tmp_path / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines)))

@@ -52,7 +52,7 @@ def test_a_new_target_is_trained_resumed_and_loaded(corridor, tmp_path, capsys):
     )
     assert run.outcome.finished
     assert run.config.length == 5
-    assert run.policy()(([0, 1, 0, 0, 0])) in (0, 1)
+    assert run.policy()([0, 1, 0, 0, 0]) in (0, 1)
     with pytest.raises(SystemExit) as stop:
         main(["train", "corridor", "--length", "4", "--num-envs", "4", "--rollout-steps", "16", "--steps", "640",
               "--quiet", "--threads", "1", "--run", str(tmp_path / "by-command")])  # fmt: skip
@@ -64,7 +64,9 @@ def test_a_new_target_is_trained_resumed_and_loaded(corridor, tmp_path, capsys):
 
 
 def test_an_unknown_target_is_refused_with_those_there_are():
-    with pytest.raises(ConfigError, match="target is 'chess'; it must be one of cage2, cyborg, gym:NAME, mettagrid, env:NAME"):
+    with pytest.raises(
+        ConfigError, match="target is 'chess'; it must be one of cage2, cyborg, gym:NAME, mettagrid, env:NAME"
+    ):
         targets.target_named("chess")
 
 

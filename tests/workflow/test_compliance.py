@@ -61,7 +61,9 @@ def test_decisions_count_where_there_was_a_choice():
     episode_stats, _ = play(batch(), EPISODE)
     assert episode_stats["attempts"] == 5
     for counted, compliance in (("counted", "compliance"), ("true_counted", "true_compliance")):
-        assert episode_stats[counted] == 3  # the second had one open type, the fourth attempted nothing, the fifth had none
+        assert (
+            episode_stats[counted] == 3
+        )  # the second had one open type, the fourth attempted nothing, the fifth had none
         assert episode_stats[compliance] == pytest.approx(2 / 3)
     assert episode_stats["choice"] == pytest.approx(2 / 3)
     assert episode_stats["chance"] == pytest.approx(1 / 2)

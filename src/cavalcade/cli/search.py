@@ -23,7 +23,7 @@ from cavalcade.search.domains import DOMAINS
 ALIASES = {
     "--n-envs": "--num-envs", "--n-workers": "--num-envs", "--red-agent": "--red", "--gp-beta": "--ucb-beta",
     "--n-eval-episodes": "--score-episodes", "--max-steps": "--horizon", "--checkpoint-dir": "--run",
-    "B_lineAgent": "bline", "RedMeanderAgent": "meander", "SleepAgent": "sleep", "checkpoints": "gridworld",
+    "B_lineAgent": "bline", "RedMeanderAgent": "meander", "SleepAgent": "sleep",
 }  # fmt: skip
 
 

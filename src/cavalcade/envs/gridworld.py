@@ -234,7 +234,7 @@ class Gridworld(WorkflowEnvironment):
         )
         self.buffers = Buffers(values[0], reward, flags[0], flags[1], values[1], mask)
         self.packed = Packed(words[0], words[1], mask_words)
-        self.spec = EnvSpec("checkpoints", num_envs, Box(0, 1, (_VALUES,), np.uint8), Discrete(len(_MOVES)))
+        self.spec = EnvSpec("gridworld", num_envs, Box(0, 1, (_VALUES,), np.uint8), Discrete(len(_MOVES)))
 
     def _begin_first(self, rows: NDArray[np.int64], seed: int) -> None:
         keys = np.empty(len(rows), np.uint64)

@@ -62,7 +62,7 @@ class Training:
         if checkpoint and network is None and "module" in checkpoint.info.get("network", {}):
             module = checkpoint.info["network"]["module"]
             raise ConfigError(
-                f"{run} has a network of your own, {module}; resume it from Python: "
+                f"{run} has a custom network, {module}; resume it from Python: "
                 f"cavalcade.Run(path, network={module.rpartition(':')[2]}).resume()"
             )
         setup = Setup(threads=known, engine_before=str(before.get("engine", "")), load=load_policy, network=network)

@@ -83,7 +83,7 @@ def _spec(saved: Saved, head: Head) -> MlpSpec | ModuleSpec:
     if "module" not in n:
         return MlpSpec(n["inputs"], n["actions"], tuple(n["hidden"]), n["context"], head.deviations)
     if saved.module is None:
-        raise ConfigError(f"{saved.path} has a network of your own, {n['module']}; give it: network={n['module']}")
+        raise ConfigError(f"{saved.path} has a custom network, {n['module']}; give it: network={n['module']}")
     return ModuleSpec(saved.module, n["inputs"], n["actions"], head.deviations)
 
 

@@ -94,7 +94,7 @@ def make_env(name: str, options: Mapping[str, Any]) -> gymnasium.Env:
 
 def _true_state_size(env: gymnasium.Env, name: str) -> int:
     if not hasattr(env.unwrapped, "true_state"):
-        raise ConfigError(f"{name} has no true_state(); leave out --true-state-every, or add the method to it")
+        raise ConfigError(f"{name} has no method true_state(); add it, or leave out true_state_every")
     env.reset(seed=0)
     return int(np.size(env.unwrapped.true_state()))  # pyright: ignore[reportAttributeAccessIssue]
 

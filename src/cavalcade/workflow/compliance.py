@@ -5,7 +5,7 @@ action may attempt one. An attempt keeps the order if it goes to the open subtas
 be open in the agent's view or in the true state. Four measures are counted side by side:
 
 * `table` (default): attempts aimed at something that the agent sees open, while it sees at least two subtasks open.
-  Attempts where nothing is open never count, so they cannot raise compliance. The chance level is the mean of
+  Attempts aimed at anything else never count, so they cannot raise compliance. The chance level is the mean of
   1 / (open subtasks) over counted attempts: the compliance of an agent that goes to any open subtask at random.
 * `true`: the same on the true state.
 * `choice`: attempts made while at least two subtasks are truly open, wherever they are aimed. Useless attempts at a

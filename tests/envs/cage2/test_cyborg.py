@@ -137,7 +137,9 @@ def test_orders_are_enforced_in_cyborg(clone, backend, mask):
             forbidden += len(open_) > 1
         env.step([rng.choice(np.flatnonzero(row[:144])) for row in allowed])
         if env.buffers.truncated.any():
-            compliance = env.episode_stats[:, env.episode_stat_names.index("compliance" if mask == "mask" else "true_compliance")]
+            compliance = env.episode_stats[
+                :, env.episode_stat_names.index("compliance" if mask == "mask" else "true_compliance")
+            ]
             assert (compliance[~np.isnan(compliance)] == 1).all()
     assert forbidden > 20
     env.close()

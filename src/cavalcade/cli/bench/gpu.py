@@ -28,8 +28,8 @@ from cavalcade.runs.policies import load_policy
 from cavalcade.runs.training import Training
 from cavalcade.search.config import SearchConfig
 from cavalcade.search.run import Search
-from cavalcade.targets.cage2.gpu import cuda_engine
 from cavalcade.targets.cage2.config import Cage2Config
+from cavalcade.targets.cage2.gpu import cuda_engine
 from cavalcade.targets.cage2.scoring import score
 from cavalcade.tuning import machine
 

@@ -46,7 +46,7 @@ _COLOURS = ("#345", "#d62")
 class Options:
     """Prints what a table of trainings says: do orders matter, which precedences, at what cost; is it calibrated."""
 
-    table: Path = Path("docs", "data", "csv")
+    table: Path = Path("docs", "data", "orders.csv")
     """The table of trainings."""
     parts: tuple[Literal["truth", "binding", "transfer", "calibration", "universal"], ...] = ("truth", "transfer")
     """What to print: what each game says; binding decisions order by order; how far rankings agree between games;

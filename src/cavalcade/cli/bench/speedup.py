@@ -116,7 +116,7 @@ def _measure(seconds: float, workers: int) -> Iterator[Step]:
     """One optimisation after the other."""
     torch.set_num_threads(1)
     states = _hosted(lambda: PipeHost(workers, true_states=True), seconds, workers)
-    yield Step("pipes, true state asked for twice per step", "1.1 episodes/s, the state to mend", states, states)
+    yield Step("pipes, true state requested twice per step", "1.1 episodes/s, the baseline", states, states)
     pipes = _hosted(lambda: PipeHost(workers), seconds, workers)
     yield Step("no true states over the pipe", "3×", pipes, states)
     shared = _hosted(lambda: SharedHost(workers), seconds, workers)
