@@ -24,13 +24,24 @@ from cavalcade.ppo.distributed import ALONE, Ranks
 from cavalcade.ppo.trainer import Callback
 from cavalcade.report.search import search_report
 from cavalcade.runs import policies
-from cavalcade.runs.directory import EPISODES, METRICS, SEARCH, RunDirectory, is_search, open_run, write_whole
+from cavalcade.runs.directory import (
+    EPISODES,
+    METRICS,
+    REPORT,
+    SEARCH,
+    SUMMARY,
+    RunDirectory,
+    is_search,
+    open_run,
+    write_whole,
+)
 from cavalcade.runs.table import read_csv, read_metrics, table
 from cavalcade.runs.training import Outcome, Training, stop_on_signal
 from cavalcade.runs.waiting import COMPILING, waiting
+from cavalcade.search import directory as search_directory
 from cavalcade.search.conclusion import Conclusion, conclude
 from cavalcade.search.config import SearchConfig
-from cavalcade.search.directory import REPORT, SUMMARY, open_search
+from cavalcade.search.directory import open_search
 from cavalcade.search.display import SearchDisplay
 from cavalcade.search.domains import DOMAINS
 from cavalcade.search.policies import BEST, load_search_policy
@@ -236,7 +247,7 @@ def search(
         **settings: settings by name, as on the command line.
     """
     config = target if isinstance(target, SearchConfig) else search_config(target, nested(SearchConfig, settings))
-    path = Path(run) if run else Path("runs", f"search-{config.target}-{time.strftime('%Y%m%d-%H%M%S')}")
+    path = Path(run) if run else search_directory.default_path(config.target)
     run_search(RunDirectory(path, SearchConfig), config, quiet=not progress, threads=threads)
     return SearchRun(path)
 

@@ -99,7 +99,7 @@ def test_scores_carry_over_to_cyborg(capsys, tmp_path):
     """Set CAVALCADE_CYBORG to a clone and CAVALCADE_CYBORG_PYTHON to an interpreter with its dependencies."""
     clone, python = Path(os.environ["CAVALCADE_CYBORG"]), os.environ["CAVALCADE_CYBORG_PYTHON"]
     run(capsys, *SMALL, "--run", tmp_path / "a")
-    engine = ("--engine", "cyborg", "--cyborg", clone, "--cyborg-python", python)
+    engine = ("--simulator", "cyborg", "--cyborg", clone, "--cyborg-python", python)
     figures = {}
     for name, options in (
         ("ours", ("--revisions", "head", "--episodes", "2000")),

@@ -19,7 +19,7 @@ SMALL = (
     "--parallel-orders", "2", "--score-episodes", "10", "--threads", "1", "--confirm", "2", "--rivals", "1",
     "--confirm-batches", "1",
 )  # fmt: skip
-TINY = ("search", "checkpoints", "--num-envs", "6", "--n-workflows", "3", "--max-episodes", "3", "--threads", "1")
+TINY = ("search", "gridworld", "--num-envs", "6", "--n-workflows", "3", "--max-episodes", "3", "--threads", "1")
 
 
 @pytest.fixture(scope="module")
@@ -105,11 +105,11 @@ def test_the_policy_of_an_order_plays_as_it_was_scored(finished):
     saved = load_search_policy(finished, member=int(row["number"]))
     env = WorkflowCage2(10, red="bline", stream="evaluate", show_order=False)
     env.assign(slice(0, 10), order=CAGE2.parse(row["order"]), seed=1 << 30)
-    player = saved.player(0)
+    player = saved.runner(0)
     for _ in range(100):
         env.step(player(env))
-    assert env.figures[:, 0].mean() == pytest.approx(float(row["heldout"]), abs=1e-3)
-    compliance = env.figures[:, env.episode_stat_names.index("compliance")]
+    assert env.episode_stats[:, 0].mean() == pytest.approx(float(row["heldout"]), abs=1e-3)
+    compliance = env.episode_stats[:, env.episode_stat_names.index("compliance")]
     assert (compliance[~np.isnan(compliance)] == 1).all()
 
 
@@ -165,20 +165,20 @@ def test_options_of_the_scripts_work_as_written():
         (["search", "cage2", "--alignment", "alpha-beta", "--alignment-lambda", "1"], ["alignment_lambda is 1.0 with"]),
         (["search", "cage2", "--follow-threshold", "1.5"], ["follow_threshold is 1.5; it must be from 0 to 1"]),
         (["search", "cage2", "--margin", "0"], ["margin is 0.0"]),
-        (["search", "checkpoints", "--open-until", "removed"], ["open_until is given with checkpoints"]),
+        (["search", "gridworld", "--open-until", "removed"], ["open_until is given with gridworld"]),
         (["train", "cage2", "--enforce", "mask-true"], ["enforce is given without an order; name one with --order"]),
         (["train", "cage2", "--order", "a>b"], ["'a' in order 'a>b' is not a subtask"]),
         (["train", "gym:CartPole-v1", "--order", "user"], ["--order"]),
         (["evaluate", "random", "--order", "critical_first"], ["only greedy and greedy-corrected take one"]),
         (
-            ["search", "checkpoints", "--red", "meander"],
-            ["red is given with checkpoints; only games of CAGE-2 have it"],
+            ["search", "gridworld", "--red", "meander"],
+            ["red is given with gridworld; only games of CAGE-2 have it"],
         ),
-        (["search", "--resume", "/nowhere"], ["/nowhere is no run"]),
+        (["search", "--resume", "/nowhere"], ["/nowhere is not a run directory"]),
         (["bench", "gp", "--repeats", "1"], ["repeats is 1"]),
         (["bench", "gp", "--checkpoints", "9,3"], ["they must be above 0 and rise"]),
-        (["search", "cage2", "--learner", "fused", "--replay", "2"], ["replay is 2"]),
-        (["search", "checkpoints", "--score", "tail", "--num-envs", "1", "--max-episodes", "1"], ["it takes two"]),
+        (["search", "cage2", "--engine", "cpu", "--replay", "2"], ["replay is 2"]),
+        (["search", "gridworld", "--score", "tail", "--num-envs", "1", "--max-episodes", "1"], ["it takes two"]),
         (["bench", "gp", "--scores", "/nowhere"], ["/nowhere has no finished search"]),
         (["bench", "speedup", "--workers", "0"], ["workers is 0"]),
     ],
@@ -209,16 +209,16 @@ def test_bench_speedup_prints_every_row(capsys, tmp_path):
 
 
 def test_shares_are_merged_and_decisions_made_again(capsys, tmp_path):
-    small = ["checkpoints", "--num-envs", "5", "--max-episodes", "2", "--hidden", "8", "--score-episodes", "4"]
+    small = ["gridworld", "--num-envs", "5", "--max-episodes", "2", "--hidden", "8", "--score-episodes", "4"]
     small += ["--total-episodes", "400", "--confirm", "1", "--rivals", "1", "--threads", "1"]
     shares = [str(tmp_path / f"share-{i}") for i in (1, 2)]
     for i, share in enumerate(shares, 1):
         run(capsys, "search", *small, "--searcher", "exhaustive", "--shard", f"{i}/2", "--run", share)
     _, out, _ = run(capsys, "search", "merge", *shares, "--run", str(tmp_path / "whole"), "--threads", "1")
-    assert "24 trainings of 2 shares" in out
+    assert "24 trainings of 2 shards" in out
     assert (tmp_path / "whole" / "report.html").exists()
-    _, out, _ = run(capsys, "search", "replay", str(tmp_path / "whole"))
+    _, out, _ = run(capsys, "search", "audit", str(tmp_path / "whole"))
     assert out.endswith("24 decisions made again, 0 differ\n")
-    run(capsys, "search", *small, "--engine", "ray", "--n-workflows", "3", "--run", str(tmp_path / "ray"))
-    _, out, _ = run(capsys, "search", "replay", str(tmp_path / "ray"))
+    run(capsys, "search", *small, "--executor", "ray", "--n-workflows", "3", "--run", str(tmp_path / "ray"))
+    _, out, _ = run(capsys, "search", "audit", str(tmp_path / "ray"))
     assert out.endswith("3 decisions made again, 0 differ\n")

@@ -46,7 +46,7 @@ def test_a_recipe_and_options_on_top(capsys, tmp_path):
 
 def test_what_stands_in_the_way_of_speed_is_said(capsys, tmp_path):
     _, out, _ = run(capsys, *SMALL, "--run", tmp_path / "a", "--value-clip", "0.2")
-    assert "plain rows: value_clip is 0.2" in out
+    assert "no deduplication: value_clip is 0.2" in out
 
 
 @pytest.mark.parametrize(
@@ -64,9 +64,9 @@ def test_what_stands_in_the_way_of_speed_is_said(capsys, tmp_path):
         (["train", "cage2", "--gamma", "2"], ["gamma is 2.0"]),
         (["train", "cage2", "--threads", "-1"], ["threads is -1"]),
         (["train", "cage2", "--recipe", "soup"], ["soup", "cage2-bline"]),
-        (["train", "cage2", "--learner", "fused", "--replay", "2"], ["replay is 2", "--engine torch"]),
-        (["train", "cage2", "--rows", "distinct", "--value-clip", "1"], ["value_clip is 1.0", "--dedup off"]),
-        (["train", "--resume", "/nowhere"], ["/nowhere is no run"]),
+        (["train", "cage2", "--engine", "cpu", "--replay", "2"], ["replay is 2", "--engine torch"]),
+        (["train", "cage2", "--dedup", "on", "--value-clip", "1"], ["value_clip is 1.0", "--dedup off"]),
+        (["train", "--resume", "/nowhere"], ["/nowhere is not a run directory"]),
         (["train", "--resume", "/nowhere", "--epochs", "3"], ["--epochs"]),
         (["profile", "cage2", "--updates", "0"], ["updates is 0"]),
         (["profile", "cage2", "--cprofile", "/nowhere/x"], ["no folder /nowhere"]),
@@ -75,15 +75,15 @@ def test_what_stands_in_the_way_of_speed_is_said(capsys, tmp_path):
         (["train", "cage2", "--recipe", "/bin/ls"], ["not YAML"]),
         (["evaluate", "sleep", "--json", "/nowhere/x"], ["no folder /nowhere"]),
         (["report"], ["no run given"]),
-        (["report", "/nowhere"], ["/nowhere is no run"]),
+        (["report", "/nowhere"], ["/nowhere is not a run directory"]),
         (["export", "/nowhere", "--onnx", "x"], ["/nowhere is neither a run"]),
-        (["evaluate", "wolf"], ["'wolf' is no run", "react-restore"]),
+        (["evaluate", "wolf"], ["'wolf' is not a run", "react-restore"]),
         (["evaluate", "sleep", "--episodes", "1"], ["episodes is 1"]),
         (["evaluate", "sleep", "--order", "reverse"], ["only greedy and greedy-corrected take one"]),
         (["evaluate", "greedy", "--order", "user"], ["lacks defender"]),
-        (["evaluate", "sleep", "--engine", "cyborg"], ["without --cyborg"]),
-        (["evaluate", "sleep", "--engine", "cyborg", "--cyborg", "/tmp"], ["/tmp is not a clone of cage-challenge"]),
-        (["evaluate", "greedy", "--engine", "cyborg", "--cyborg", "/tmp"], ["reads the true state"]),
+        (["evaluate", "sleep", "--simulator", "cyborg"], ["without --cyborg"]),
+        (["evaluate", "sleep", "--simulator", "cyborg", "--cyborg", "/tmp"], ["/tmp is not a clone of cage-challenge"]),
+        (["evaluate", "greedy", "--simulator", "cyborg", "--cyborg", "/tmp"], ["reads the true state"]),
     ],
 )
 def test_bad_input_is_answered_in_one_line(capsys, monkeypatch, tmp_path, args, words):

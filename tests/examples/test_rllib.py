@@ -160,7 +160,7 @@ def run_example(tmp_path):
                 command = [sys.executable, EXAMPLES / name, *args]
                 process = subprocess.Popen(command, stdout=out, stderr=err, cwd=tmp_path, env=env)
                 addresses = set()
-                deadline = time.monotonic() + 300
+                deadline = time.monotonic() + 1800
                 try:
                     while process.poll() is None and time.monotonic() < deadline:
                         addresses |= listening(psutil.Process(process.pid))

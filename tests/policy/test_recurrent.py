@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 import torch
-from tests.policy.test_tokens import LAYOUT, some_tokens
 
 from cavalcade.policy.recurrent import TokenPolicy, stretches
+from tests.policy.test_tokens import LAYOUT, some_tokens
 
 
 @pytest.mark.parametrize("encoder", ["bag", "conv", "perceiver"])

@@ -323,7 +323,7 @@ def test_every_way_to_enforce_an_order_goes_on_exactly(tmp_path, enforce):
     [
         ({"parallel_orders": 25}, "parallel_orders is 25; there are only 24 orders to train"),
         ({"searcher": "fixed", "orders": ("a",)}, "'a' in order 'a' is not a subtask"),
-        ({"searcher": "fixed", "orders": ("north_west,south_east,north_east,south_west",) * 2}, "twice"),
+        ({"searcher": "fixed", "orders": ("north_west,south_east,north_east,south_west",) * 2}, "contains a duplicate"),
     ],
 )
 def test_bad_settings_leave_nothing_behind(tmp_path, change, words):

@@ -275,7 +275,8 @@ def test_steps_name_both_numbers():
 
 
 def test_other_verbs_say_that_a_policy_is_of_another_kind(trained, capsys):
-    assert "MettaGrid" in refused(capsys, "export", trained, "--onnx", "x.onnx")
+    said = refused(capsys, "export", trained, "--onnx", "x.onnx")
+    assert "is a recurrent policy; only feed-forward policies export" in said
     assert load_policy(trained).policy.actions == 5
 
 

@@ -3,7 +3,7 @@
 import dataclasses
 import json
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import tyro
 
@@ -25,8 +25,8 @@ def run(args: list[str]) -> int:
     check_folder("json", options.json)
     path = Path(options.policy)
     with waiting("evaluating (the first time compiles for up to half a minute)"):
-        policy = _open(path, options.options) if path.exists() else options.policy
-        scores = target.evaluate(policy, options.options)
+        policy = _open(path, options) if path.exists() else options.policy
+        scores = target.evaluate(policy, options)
     print(scores)
     if options.json and scores.scores:
         options.json.write_text(json.dumps(scores.plain, indent=1))
@@ -41,16 +41,14 @@ def _open(path: Path, options: Any) -> Any:
 
 
 def _options(target: Target[Any]) -> type:
-    """The options of the verb, with those of the target."""
-    kind = target.EvaluateOptions
+    """The evaluation options of the target, and those of the verb."""
+    kind, said = target.EvaluateOptions, "Run, checkpoint, search, or name of a CAGE-2 baseline."
+    policy = Annotated[tyro.conf.Positional[str], tyro.conf.arg(help=said)]
+    written = Annotated[Path | None, tyro.conf.arg(help="Also write the scores to this file, as JSON.")]
     fields: list[Any] = [
-        ("policy", tyro.conf.Positional[str]),
-        ("options", kind, dataclasses.field(default_factory=kind)),
-        ("json", Path | None, dataclasses.field(default=None)),
+        ("policy", policy, dataclasses.field(kw_only=True)),
+        ("json", written, dataclasses.field(default=None, kw_only=True)),
     ]
-    made = dataclasses.make_dataclass("Options", fields, frozen=True)
-    made.__doc__ = (
-        f"{kind.__doc__}\n\nArgs:\n    policy: Run, checkpoint, search, or name of a CAGE-2 baseline.\n"
-        "    json: Also write the scores to this file, as JSON.\n"
-    )
+    made = dataclasses.make_dataclass("Options", fields, bases=(kind,), frozen=True)
+    made.__doc__ = kind.__doc__
     return made

@@ -11,7 +11,7 @@ from cavalcade.report.curves import read_curve
 from cavalcade.report.page import save_picture
 from cavalcade.report.search import search_report, summary_figure
 from cavalcade.report.training import curve_figure, training_report
-from cavalcade.runs.directory import SEARCH, write_whole
+from cavalcade.runs.directory import REPORT, SEARCH, write_whole
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ def run(args: list[str]) -> int:
     if not options.runs:
         raise ConfigError("no run given; name one or more run directories")
     first = options.runs[0]
-    out = options.out or first / "report.html"
+    out = options.out or first / REPORT
     if (first / SEARCH).exists():
         if len(options.runs) > 1:
             raise ConfigError(f"{first} is a search, which has its own report; name one at a time")

@@ -1,6 +1,5 @@
 """`cavalcade search`: which order is best, and does it matter?"""
 
-import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -13,10 +12,10 @@ from cavalcade.cli.parse import option, parse
 from cavalcade.cli.search_merge import MergeOptions, audit, merge
 from cavalcade.config.io import differences
 from cavalcade.core.errors import ConfigError, RunError, at_least
-from cavalcade.runs.directory import RunDirectory
+from cavalcade.runs.directory import SUMMARY, RunDirectory
 from cavalcade.search.conclusion import over_seeds
 from cavalcade.search.config import SearchConfig
-from cavalcade.search.directory import SUMMARY, open_search
+from cavalcade.search.directory import default_path, open_search
 from cavalcade.search.domains import DOMAINS
 
 # Options and values of the CAGE-2 workflow-search scripts that have another name here.
@@ -77,7 +76,7 @@ def run(args: list[str]) -> int:
             f"seeds is {options.seeds} with shard {options.config.shard}; give --seed to each shard instead"
         )
     config = replace(options.config, target=options.target)
-    path = options.run or Path("runs", f"search-{options.target}-{time.strftime('%Y%m%d-%H%M%S')}")
+    path = options.run or default_path(options.target)
     common: dict[str, Any] = {"quiet": options.quiet, "threads": options.threads}
     if not options.quiet:
         print("\n".join(notes), end="\n" * len(notes))

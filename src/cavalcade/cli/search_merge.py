@@ -1,6 +1,5 @@
 """`cavalcade search merge` and `cavalcade search audit`: join shards of a search, and repeat its decisions."""
 
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from cavalcade.runs.directory import RunDirectory, checkpoint_in
 from cavalcade.runs.waiting import COMPILING, waiting
 from cavalcade.search.config import SearchConfig
 from cavalcade.search.decisions import DECISIONS, again, read
-from cavalcade.search.directory import open_search
+from cavalcade.search.directory import default_path, open_search
 from cavalcade.search.domains import subtasks_of
 from cavalcade.search.merge import read_shares, take_over
 from cavalcade.search.run import Search, results_of
@@ -46,7 +45,7 @@ def merge(options: MergeOptions) -> tuple[RunDirectory[SearchConfig], SearchConf
     if not options.shares:
         raise RunError("no shards are given; name the directories of all of them")
     shares = read_shares(options.shares)
-    path = options.run or Path("runs", f"search-{shares.config.target}-{time.strftime('%Y%m%d-%H%M%S')}")
+    path = options.run or default_path(shares.config.target)
     directory = RunDirectory(path, SearchConfig)
     with directory.locked(), waiting(COMPILING):
         search = Search(directory, shares.config, threads=options.threads)

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from cavalcade.core.errors import RunError
 from cavalcade.report.page import heading, page, paragraph, picture, table
-from cavalcade.runs.directory import SEARCH
+from cavalcade.runs.directory import SEARCH, SUMMARY
 from cavalcade.search.verdict import iqm
 
 _BARS = 25
@@ -60,7 +60,7 @@ def search_report(path: Path) -> str:
 def read_search(path: Path) -> tuple[dict[str, Any], list[dict[str, str]]]:
     """Summary and rows of search.csv."""
     try:
-        summary = json.loads((path / "summary.json").read_text())
+        summary = json.loads((path / SUMMARY).read_text())
         with (path / SEARCH).open(newline="") as file:
             return summary, list(csv.DictReader(file))
     except (OSError, ValueError) as error:

@@ -23,8 +23,9 @@ from cavalcade.core.version import __version__
 from cavalcade.runs.checkpoint import STATE, Checkpoint, checkpoints, clear_aside, load_checkpoint
 from cavalcade.targets import target_named
 
-CONFIG, META, METRICS, EPISODES, SEARCH, CHECKPOINTS, LOCK = (
-    "config.yaml", "meta.json", "metrics.jsonl", "episodes.csv", "search.csv", "checkpoints", ".lock",
+CONFIG, META, METRICS, EPISODES, SEARCH, CHECKPOINTS, LOCK, SUMMARY, REPORT = (
+    "config.yaml", "meta.json", "metrics.jsonl", "episodes.csv", "search.csv", "checkpoints", ".lock", "summary.json",
+    "report.html",
 )  # fmt: skip
 C = TypeVar("C", bound=RunConfig)
 
@@ -172,7 +173,8 @@ def settings_of(path: Path, verb: str) -> dict[str, Any]:
         raise ConfigError(f"{path / CONFIG} is not a mapping of settings")
     found = "search" if "searcher" in plain else "train"
     if found != verb:
-        raise RunError(f"{path} is the run of a {found}; resume with: cavalcade {found} --resume {path}")
+        made = {"search": "search", "train": "training"}[found]
+        raise RunError(f"{path} is the run of a {made}; resume with: cavalcade {found} --resume {path}")
     return plain
 
 

@@ -11,9 +11,8 @@ import numpy as np
 from cavalcade.config.io import as_dict
 from cavalcade.core.errors import RunError
 from cavalcade.core.statistics import half_interval
-from cavalcade.runs.directory import write_whole
+from cavalcade.runs.directory import SUMMARY, write_whole
 from cavalcade.search.analysis import Findings, findings
-from cavalcade.search.directory import SUMMARY
 from cavalcade.search.members import SEARCHING
 from cavalcade.search.run import Search
 from cavalcade.search.summary_text import summary

@@ -27,7 +27,7 @@ def line(search: Search, r: Result) -> str:
     """A finished training in one line."""
     m, c = r.member, search.config
     kind = "" if m.kind == "order" else f"{m.kind}: "
-    believed = "" if math.isnan(m.mean) else f"  believed {m.mean:.1f} ± {m.deviation:.1f}"
+    believed = "" if math.isnan(m.mean) else f"  posterior {m.mean:.1f} ± {m.deviation:.1f}"
     used = f"{r.used:,.0f}/{c.total_episodes:,} episodes"
     return (
         f"{search.seconds:6.1f} s  {m.purpose:<8}{r.score:>8.2f} ± {r.error:<5.2f} compliance {decisions(r):<14} "

@@ -48,7 +48,8 @@ def compare(resident, plain, tolerance=2e-5):
     "given",
     [
         {}, {"timeout_is_terminal": True}, {"value_clip": 0.2},
-        {"normalise_returns": False, "normalise_advantages": False}, {"steps": 10}, {"steps": 5}, {"extras": ("scans", "decoys", "action", "time"), "dtype": "float32"},
+        {"normalise_returns": False, "normalise_advantages": False}, {"steps": 10}, {"steps": 5},
+        {"extras": ("scans", "decoys", "action", "time"), "dtype": "float32"},
         {"policies": 1}, {"grad_clip": 0.0, "entropy_coef": 0.1},
     ],
 )  # fmt: skip
