@@ -11,12 +11,15 @@ CONSTRAINTS := constraints.txt
 endif
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint $(CONSTRAINTS)
 
-.PHONY: run test lint types tests bench clean
+.PHONY: run test test-fast lint types tests bench clean
 
 run: $(VENV)/installed
 	$(BIN)/cavalcade search cage2
 
 test: lint types tests
+
+test-fast: $(VENV)/installed-test  # what to run while working: seconds once kernels are compiled
+	$(BIN)/pytest -m "not slow"
 
 lint: $(VENV)/installed-test
 	$(BIN)/ruff check
@@ -26,7 +29,7 @@ types: $(VENV)/installed-test
 	$(BIN)/pyright
 
 tests: $(VENV)/installed-test
-	$(BIN)/pytest
+	$(BIN)/pytest -n 2 --dist loadfile
 
 bench: $(VENV)/installed
 	$(BIN)/cavalcade bench sim

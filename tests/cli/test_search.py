@@ -219,6 +219,7 @@ def test_shares_are_merged_and_decisions_made_again(capsys, tmp_path):
     assert (tmp_path / "whole" / "report.html").exists()
     _, out, _ = run(capsys, "search", "audit", str(tmp_path / "whole"))
     assert out.endswith("24 decisions made again, 0 differ\n")
+    assert run(capsys, "search", "replay", str(tmp_path / "whole"))[1] == out  # its name in 0.1
     run(capsys, "search", *small, "--executor", "ray", "--n-workflows", "3", "--run", str(tmp_path / "ray"))
     _, out, _ = run(capsys, "search", "audit", str(tmp_path / "ray"))
     assert out.endswith("3 decisions made again, 0 differ\n")

@@ -94,6 +94,74 @@ def test_bad_input_is_answered_in_one_line(capsys, monkeypatch, tmp_path, args, 
     assert not [path for path in tmp_path.rglob("*") if path.is_file() and path.name != ".lock"]
 
 
+@pytest.mark.parametrize(
+    ("command", "options", "said", "needed"),
+    [
+        (
+            "train gym:CartPole-v1",
+            "--staleness 1",
+            "staleness is 1 with backend async; use --backend ray",
+            "--backend ray",
+        ),
+        (
+            "train gym:CartPole-v1 --backend shared",
+            "--staleness 0",
+            "staleness is 0 with backend shared",
+            "--backend ray",
+        ),
+        ("train gym:CartPole-v1", "--no-vtrace", "no-vtrace is given with backend async", "--backend ray"),
+        ("train gym:CartPole-v1", "--ray-address auto", "ray_address is auto with backend async", "--backend ray"),
+        ("train mettagrid", "--ray-address auto", "ray_address is auto with backend async", "--backend ray"),
+        ("train cage2 --device cpu", "--precision bf16", "precision is bf16 with device cpu", "--device auto"),
+        (
+            "train cyborg --cyborg /tmp",
+            "--true-state-every 5",
+            "true_state_every is 5 without an order",
+            "--order reverse",
+        ),
+        ("train cage2", "--open-until removed", "open_until is given without an order", "--order reverse"),
+        ("search cage2 --device cpu", "--precision fp32", "precision is fp32 with device cpu", "--device auto"),
+        ("search cage2", "--ray-address auto", "ray_address is given with executor local", "--executor ray"),
+        ("search cage2", "--task-cpus 2", "task_cpus is given with executor local", "--executor ray"),
+        ("search cage2", "--orders reverse", "orders are given with searcher gp-ucb", "--searcher fixed"),
+        ("search cyborg --cyborg /tmp", "--executor ray", "executor is ray with target cyborg", ""),
+        ("search cage2", "--workers 3", "workers is given with cage2", ""),
+        ("search cage2", "--true-state-every 5", "true_state_every is given with cage2", ""),
+    ],
+)
+def test_options_are_refused_where_they_have_no_effect(capsys, tmp_path, configured, command, options, said, needed):
+    """… and taken where they have one."""
+    args = [*command.split(), *options.split()]
+    assert said in refused(capsys, *args, "--run", tmp_path / "refused")
+    assert not (tmp_path / "refused").exists()
+    if needed:
+        configured(*args, *needed.split())
+
+
+@pytest.mark.parametrize(
+    ("command", "option"),
+    [
+        ("train mettagrid", "--staleness 1"),
+        ("train mettagrid", "--infos word"),
+        ("train mettagrid", "--true-state-every 5"),
+        ("train gym:CartPole-v1", "--true-state-every 5"),
+        ("train gym:CartPole-v1", "--precision bf16"),
+        ("train cage2", "--staleness 1"),
+        ("train cage2", "--ray-address auto"),
+        ("train cage2", "--workers 2"),
+        ("train cyborg --cyborg /tmp", "--device cuda"),
+        ("train cyborg --cyborg /tmp", "--staleness 1"),
+        ("train cyborg --cyborg /tmp", "--ray-address auto"),
+        ("search cage2", "--staleness 1"),
+    ],
+)
+def test_options_of_other_targets_are_unknown(capsys, tmp_path, command, option):
+    name, value = option.split()
+    said = refused(capsys, *command.split(), name, value, "--run", tmp_path / "refused")
+    assert f"unrecognized options: {name}" in said
+    assert not (tmp_path / "refused").exists()
+
+
 def test_a_folder_that_holds_a_run_is_not_overwritten(capsys, tmp_path):
     run(capsys, *SMALL, "--run", tmp_path / "a", "--quiet")
     before = (tmp_path / "a" / "metrics.jsonl").read_bytes()

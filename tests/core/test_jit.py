@@ -16,6 +16,7 @@ import numba
 import pytest
 import torch
 from numba.core import types
+from numba.core.caching import FunctionCache
 from numba.core.dispatcher import Dispatcher
 
 import cavalcade
@@ -188,9 +189,9 @@ def play() -> None:
     env.reset()
     env.assign(slice(0, 8), order=CAGE2.parse("user_priority"), seed=0, mask="mask")
     config = PPOConfig(num_envs=8, rollout_steps=10, hidden=(8,))
-    resident = CudaEngine(env, DeviceCage2(env, torch.device("cpu")), config, [0])
-    resident.collect()
-    resident.update(0.0)
+    engine = CudaEngine(env, DeviceCage2(env, torch.device("cpu")), config, [0])
+    engine.collect()
+    engine.update(0.0)
     advance(recurrent_learner())
 
 
@@ -207,7 +208,7 @@ def test_records_that_kernels_take_are_among_their_sources():
     beyond, count = set(), 0
     for module, functions in compiled_functions().items():
         for function in functions:
-            for signature in function.signatures:
+            for signature in function.signatures if isinstance(function._cache, FunctionCache) else ():
                 found = set().union(*map(records, signature))
                 count += bool(found)
                 beyond |= {(module, record) for record in found - closure(module)}

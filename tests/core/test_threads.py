@@ -1,6 +1,6 @@
 """How many threads: doubled while it pays."""
 
-import time
+from types import SimpleNamespace
 
 import numba
 import pytest
@@ -10,21 +10,33 @@ from cavalcade.core.threads import ThreadGovernor, fastest, use_threads
 from cavalcade.ppo.threads import choose_threads
 
 
+@pytest.fixture
+def sleep(monkeypatch):
+    """Lets time pass as it is measured, and no other."""
+    now = [0.0]
+    monkeypatch.setattr("cavalcade.core.threads.time", SimpleNamespace(perf_counter=lambda: now[0]))
+
+    def passing(seconds):
+        now[0] += seconds
+
+    return passing
+
+
 @pytest.mark.parametrize(("speedup", "chosen"), [((1, 2, 4), 4), ((1, 2, 2), 2), ((1, 0.1, 9), 1), ((1, 1.05, 9), 1)])
-def test_threads_are_doubled_while_it_pays(speedup, chosen):
+def test_threads_are_doubled_while_it_pays(speedup, chosen, sleep):
     now = [1]
-    seconds = dict(zip((1, 2, 4), speedup, strict=True))
+    times = dict(zip((1, 2, 4), speedup, strict=True))
 
     def use(count):
         now[0] = count
 
-    assert fastest(lambda: time.sleep(0.02 / seconds[now[0]]), use, 4) == chosen
+    assert fastest(lambda: sleep(0.02 / times[now[0]]), use, 4) == chosen
     assert now[0] == chosen
 
 
-def test_the_most_is_tried_even_if_it_is_no_power_of_two():
+def test_the_most_is_tried_even_if_it_is_no_power_of_two(sleep):
     tried = []
-    fastest(lambda: time.sleep(0.01 / tried[-1]), tried.append, 3)
+    fastest(lambda: sleep(0.01 / tried[-1]), tried.append, 3)
     assert tried == [1, 2, 3, 3]
 
 

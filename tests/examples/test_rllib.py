@@ -20,7 +20,7 @@ import pytest
 from gymnasium.vector import AutoresetMode
 
 from cavalcade.core.errors import ConfigError
-from cavalcade.core.jit import cache_path
+from cavalcade.core.jit import cache_base
 from cavalcade.envs import CAGE2_ID, rllib
 from cavalcade.envs.cage2 import Cage2
 from cavalcade.runs.directory import open_run
@@ -151,7 +151,7 @@ def listening(process):
 def run_example(tmp_path):
     """Runs an example with a home and a folder for Ray that nobody else has; returns the lines it prints."""
     with tempfile.TemporaryDirectory(prefix="ray") as short:  # Ray's sockets lie there: paths of 107 bytes at most
-        kernels = str(Path(cache_path()).parents[2])
+        kernels = str(cache_base().parents[1])
         env = os.environ | {"HOME": str(tmp_path), "RAY_TMPDIR": short, "NUMBA_CACHE_DIR": kernels}
 
         def run(name, *args):

@@ -177,7 +177,7 @@ def test_the_torch_engine_trains_it_and_says_so():
     assert notes == []
     assert engine.network()["module"] == path_of(Shared) == "tests.policy.test_module:Shared"
     assert engine.tensors()[0].keys() == dict(Shared(2, 3).named_parameters()).keys()
-    with pytest.raises(ConfigError, match="engine is cpu with a network of your own"):
+    with pytest.raises(ConfigError, match="engine is cpu with a custom network; it needs the torch engine"):
         engine_of(engine="cpu")
     with pytest.raises(ConfigError, match="NoValues returns"):
         engine_of(network=NoValues)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from cavalcade.ppo import gae as fused
+from cavalcade.ppo import gae as compiled
 from cavalcade.ppo.advantage import gae, normalise, vtrace
 
 GAMMA, LAMBDA = 0.9, 0.8
@@ -54,7 +54,7 @@ def test_compiled_equals_torch():
     expected = gae(reward, value, ended, bootstrap, last, gamma, decay)
     found = [np.zeros(value.shape) for _ in range(2)]
     inputs = (reward, value, ended, bootstrap, last, torch.ones(3).double(), gamma, decay)
-    fused.gae(reward.float().numpy(), *(x.numpy() for x in inputs[1:]), *found)
+    compiled.gae(reward.float().numpy(), *(x.numpy() for x in inputs[1:]), *found)
     exact = gae(reward.float().double(), value, ended, bootstrap, last, gamma, decay)
     for one, other, near in zip(found, exact, expected, strict=True):
         np.testing.assert_allclose(one, other.numpy(), rtol=1e-12, atol=1e-12)

@@ -1,4 +1,4 @@
-"""Rollouts: what is results where, on a game that can be worked out by hand."""
+"""Rollouts: what is recorded where, on a game that can be worked out by hand."""
 
 import numpy as np
 import pytest

@@ -163,8 +163,9 @@ def test_every_order_is_scored_from_a_universal_policy(tmp_path):
 @pytest.mark.parametrize(
     "change",
     [
-        {"warm_start": "last", "parallel_orders": 1}, {"warm_start": "nearest"}, {"searcher": "halving", "n_workflows": 9},
-        {"warm_start": "universal"}, {"searcher": "thompson"}, {"compliance_threshold": 0.3, "gate": True},
+        {"warm_start": "last", "parallel_orders": 1}, {"warm_start": "nearest"}, {"warm_start": "universal"},
+        {"searcher": "halving", "n_workflows": 9}, {"searcher": "thompson"},
+        {"compliance_threshold": 0.3, "gate": True},
     ],
     ids=str,
 )  # fmt: skip
@@ -373,8 +374,7 @@ def test_kill_in_the_middle(tmp_path):
     """kill -9 of the command, twice; it ends as one that was left alone."""
     arguments = [
         "search", "gridworld", "--n-workflows", "6", "--num-envs", "20", "--max-episodes", "100",
-        "--parallel-orders", "3",
-        "--confirm", "0", "--checkpoint-every", "5", "--threads", "1", "--quiet",
+        "--parallel-orders", "3", "--confirm", "0", "--checkpoint-every", "5", "--threads", "1", "--quiet",
     ]  # fmt: skip
     command = [sys.executable, "-m", "cavalcade"]
     subprocess.run([*command, *arguments, "--run", str(tmp_path / "whole")], check=True)

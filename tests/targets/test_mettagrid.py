@@ -73,6 +73,9 @@ def test_a_score_is_on_new_maps_with_chance_beside_it(trained, capsys, tmp_path)
     assert len(episode_stats["rewards"]) == len(episode_stats["random"]) == 3
     _, again, _ = run(capsys, "evaluate", trained / "checkpoints" / "00000006", "--arenas", "3")
     assert again == out
+    greedy = run(capsys, "evaluate", trained, "--arenas", "3", "--no-sampled")
+    assert "greedy" in greedy[1]
+    assert run(capsys, "evaluate", trained, "--arenas", "3", "--greedy") == greedy  # its name in 0.1
 
 
 def test_a_replay_is_what_the_format_of_mettascope_asks_for(trained, capsys, tmp_path):
@@ -99,6 +102,11 @@ def test_a_replay_is_what_the_format_of_mettascope_asks_for(trained, capsys, tmp
             assert 0 <= action < len(replay["action_names"])
     rewards = [series(agent["total_reward"])[-1] for agent in sorted(agents, key=lambda a: a["agent_id"])]
     assert rewards == pytest.approx(replay["infos"]["episode_rewards"], abs=1e-5)
+    short = ("--steps", "3", "--out", tmp_path / "short")
+    names = {(verb, flag): run(capsys, verb, trained, *short, flag) for verb in ("record", "replay")  # as in 0.1
+             for flag in ("--no-sampled", "--greedy")}  # fmt: skip
+    assert all(found[0] == 0 for found in names.values())
+    assert len({found[1] for found in names.values()}) == 1
 
 
 def series(field):
@@ -138,7 +146,19 @@ def test_an_episode_can_be_watched(trained, capsys):
 
 def test_a_stopped_run_resumes_and_counts_on(capsys, tmp_path):
     folder = tmp_path / "run"
-    given = [*SMALL, "--steps", "3072", "--run", folder, "--checkpoint-every", "1", "--keep-checkpoints", "9", "--core", "gru"]
+    given = [
+        *SMALL,
+        "--steps",
+        "3072",
+        "--run",
+        folder,
+        "--checkpoint-every",
+        "1",
+        "--keep-checkpoints",
+        "9",
+        "--core",
+        "gru",
+    ]
     assert run(capsys, *given)[0] == 0
     import shutil
 

@@ -73,7 +73,7 @@ class Masked(Counting):
 
 
 class Informed(Counting):
-    """Tells masks and episode_stats in infos, and shows its true state."""
+    """Tells masks and statistics in infos, and shows its true state."""
 
     def reset(self, **options):
         observation, _ = super().reset(**options)
@@ -97,15 +97,19 @@ class LateMask(Counting):
 
 
 class Closing(Counting):
-    """Says that it was closed; steps take a while."""
+    """Says when it steps, which takes a while, and that it was closed."""
 
     def step(self, action):
+        self._say("stepping")
         time.sleep(0.2)
         return super().step(action)
 
     def close(self):
+        self._say("closed")
+
+    def _say(self, word):
         with open(self.flag, "a") as file:
-            file.write("closed\n")
+            file.write(f"{word}\n")
 
 
 class Unlucky(Counting):

@@ -258,7 +258,7 @@ def test_bad_settings(options, message):
         ([0, 0, -1], "action -1 of environment 2"),
         (np.array([0, 0, 2**32 + 1]), "action 4294967297 of environment 2"),
         (np.array([0, 0, 2**63], np.uint64), "environment 2"),
-        ([[0], [1, 2], 3], "no array of 3 whole numbers"),
+        ([[0], [1, 2], 3], "not an array of 3 whole numbers"),
     ],
 )
 def test_bad_actions_change_nothing(wrong, message):

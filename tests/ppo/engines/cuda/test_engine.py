@@ -1,4 +1,4 @@
-"""The resident learner on the CPU, where its kernels are loops: held to the plain torch learner."""
+"""The cuda engine on the CPU, where its kernels are loops: held to the torch engine."""
 
 from dataclasses import replace
 
@@ -20,28 +20,28 @@ HIDDEN = (16, 12)
 
 
 def pair(policies=2, n=6, horizon=10, steps=20, env=None, extras=(), dtype="uint8", **given):
-    """A resident learner and a plain one, on equal games."""
+    """A cuda engine and a torch engine, on equal games."""
     config = PPOConfig(num_envs=n, rollout_steps=steps, hidden=HIDDEN, epochs=2, engine="torch", **given)
     options = {"red": "meander", "horizon": horizon, "seed": list(range(policies)), "extras": extras, "dtype": dtype}
     envs = [env() if env else Cage2(policies * n, **options) for _ in range(2)]
     for one in envs:
         one.reset()
     seeds = list(range(policies))
-    resident = CudaEngine(envs[0], DeviceCage2(envs[0], CPU), replace(config, engine="auto"), seeds)
-    return resident, TorchEngine(envs[1], config, seeds)
+    engine = CudaEngine(envs[0], DeviceCage2(envs[0], CPU), replace(config, engine="auto"), seeds)
+    return engine, TorchEngine(envs[1], config, seeds)
 
 
-def compare(resident, plain, tolerance=2e-5):
-    r, p = resident.rollout, plain.rollout
+def compare(engine, plain, tolerance=2e-5):
+    r, p = engine.rollout, plain.rollout
     assert torch.equal(r.action, p.action)
     assert torch.equal(r.ended, p.ended)
     torch.testing.assert_close(r.reward, p.reward)
     torch.testing.assert_close(r.bootstrap * r.ended, p.bootstrap * p.ended, atol=1e-4, rtol=1e-4)
     for name in ("log_prob", "value", "advantage", "returns"):
         torch.testing.assert_close(getattr(r, name), getattr(p, name), atol=1e-4, rtol=1e-4)
-    torch.testing.assert_close(resident.state.weights, plain.state.weights, atol=tolerance, rtol=1e-3)
+    torch.testing.assert_close(engine.state.weights, plain.state.weights, atol=tolerance, rtol=1e-3)
     for name in ("return_sum", "return_mean", "return_square", "episode_return", "adam_steps"):
-        torch.testing.assert_close(getattr(resident.state, name), getattr(plain.state, name))
+        torch.testing.assert_close(getattr(engine.state, name), getattr(plain.state, name))
 
 
 @pytest.mark.parametrize(
@@ -53,15 +53,15 @@ def compare(resident, plain, tolerance=2e-5):
         {"policies": 1}, {"grad_clip": 0.0, "entropy_coef": 0.1},
     ],
 )  # fmt: skip
-def test_it_is_the_plain_learner(given):
-    resident, plain = pair(**given)
+def test_it_is_the_torch_engine(given):
+    engine, plain = pair(**given)
     for update in range(3):
-        mine, theirs = resident.collect(), plain.collect()
+        mine, theirs = engine.collect(), plain.collect()
         np.testing.assert_allclose(np.sort(mine.total), np.sort(theirs.total), atol=1e-5)
-        one, other = resident.update(update / 3), plain.update(update / 3)
+        one, other = engine.update(update / 3), plain.update(update / 3)
         for name in ("policy_loss", "value_loss", "entropy", "kl", "clip_fraction", "grad_norm", "learning_rate"):
             np.testing.assert_allclose(one[name], other[name], atol=2e-4, rtol=2e-3, err_msg=name)
-        compare(resident, plain)
+        compare(engine, plain)
 
 
 def workflow_games():
@@ -73,58 +73,58 @@ def workflow_games():
     return env
 
 
-def test_games_with_orders_are_the_same_and_their_figures_are_told():
+def test_games_with_orders_are_the_same_and_their_statistics_are_told():
     config = PPOConfig(num_envs=6, rollout_steps=20, hidden=HIDDEN, epochs=1, engine="torch")
     envs = [workflow_games(), workflow_games()]
-    resident = CudaEngine(envs[0], DeviceCage2(envs[0], CPU), replace(config, engine="auto"), [0, 1])
+    engine = CudaEngine(envs[0], DeviceCage2(envs[0], CPU), replace(config, engine="auto"), [0, 1])
     plain = TorchEngine(envs[1], config, [0, 1])
     for _ in range(2):
-        mine, theirs = resident.collect(), plain.collect()
-        resident.update(0.0)
+        mine, theirs = engine.collect(), plain.collect()
+        engine.update(0.0)
         plain.update(0.0)
         order = [np.lexsort((np.arange(len(x.total)), x.environment, x.policy)) for x in (mine, theirs)]
         for name in ("policy", "environment", "total", "length", "episode_stats", "kind"):
             a, b = (np.asarray(getattr(x, name))[o] for x, o in zip((mine, theirs), order, strict=True))
             np.testing.assert_allclose(a, b, atol=1e-5, err_msg=name)
-        compare(resident, plain)
+        compare(engine, plain)
 
 
 def test_minibatches_are_shares_of_the_environments_in_a_new_order_each_time():
-    resident, _ = pair(n=8, minibatches=2)
+    engine, _ = pair(n=8, minibatches=2)
     seen = []
     for update in range(2):
-        resident._counter.fill_(update)
+        engine._counter.fill_(update)
         for epoch in range(2):
-            resident._shuffle(epoch)
-            assert all(sorted(row) == list(range(8)) for row in resident._order.tolist())
-            seen.append(resident._order.flatten().tolist())
+            engine._shuffle(epoch)
+            assert all(sorted(row) == list(range(8)) for row in engine._order.tolist())
+            seen.append(engine._order.flatten().tolist())
     assert len({tuple(x) for x in seen}) == 4
-    resident.collect()
-    assert np.isfinite(resident.update(0.0)["grad_norm"]).all()
+    engine.collect()
+    assert np.isfinite(engine.update(0.0)["grad_norm"]).all()
 
 
 def test_two_halves_make_the_gradient_of_the_whole():
-    resident, _ = pair(n=8)
+    engine, _ = pair(n=8)
     halves, _ = pair(n=8, minibatches=2)
-    for one in (resident, halves):
+    for one in (engine, halves):
         one.collect()
         one.prepare(0.0)
         one._order.copy_(torch.arange(8).expand(2, -1))
-    resident._minibatch(0, 8)
+    engine._minibatch(0, 8)
     parts = []
     for first in (0, 4):
         halves._minibatch(first, 4)
         parts.append(halves._gradient.clone())
-    torch.testing.assert_close(sum(parts) / 2, resident._gradient, atol=1e-6, rtol=1e-4)
+    torch.testing.assert_close(sum(parts) / 2, engine._gradient, atol=1e-6, rtol=1e-4)
 
 
 def test_a_policy_past_its_limit_sits_out_the_rest():
-    resident, plain = pair(target_kl=1e-9)
-    for one in (resident, plain):
+    engine, plain = pair(target_kl=1e-9)
+    for one in (engine, plain):
         one.collect()
         one.update(0.0)
-    assert torch.equal(resident.state.adam_steps, plain.state.adam_steps)
-    torch.testing.assert_close(resident.state.weights, plain.state.weights, atol=2e-5, rtol=1e-3)
+    assert torch.equal(engine.state.adam_steps, plain.state.adam_steps)
+    torch.testing.assert_close(engine.state.weights, plain.state.weights, atol=2e-5, rtol=1e-3)
 
 
 def test_a_saved_learner_goes_on_as_if_it_had_not_stopped():
@@ -172,7 +172,7 @@ def test_what_it_has_not_is_refused(given, words):
 
 
 def test_masked_repairs_are_never_drawn():
-    """With orders that bind, every action of a rollout is one that the batch allows, as with the plain learner."""
+    """With orders that bind, every action of a rollout is one that the batch allows, as with the torch engine."""
 
     def env():
         made = WorkflowCage2(12, red="bline", horizon=100)
@@ -180,14 +180,14 @@ def test_masked_repairs_are_never_drawn():
             made.assign(slice(6 * p, 6 * p + 6), order=None, seed=p, mask="mask")
         return made
 
-    resident, plain = pair(env=env, steps=100, horizon=100)
-    for one in (resident, plain):
+    engine, plain = pair(env=env, steps=100, horizon=100)
+    for one in (engine, plain):
         for p in range(2):
             one.env.assign(slice(6 * p, 6 * p + 6), order=None, seed=p, mask="mask")
-    resident.refresh()
-    resident.collect()
+    engine.refresh()
+    engine.collect()
     plain.collect()
-    assert torch.equal(resident.rollout.action, plain.rollout.action)
+    assert torch.equal(engine.rollout.action, plain.rollout.action)
     mask = plain.rollout.mask
-    assert mask.gather(-1, resident.rollout.action.long().unsqueeze(-1)).all()
+    assert mask.gather(-1, engine.rollout.action.long().unsqueeze(-1)).all()
     assert (~mask[..., 132:]).any()

@@ -1,4 +1,4 @@
-"""The kernels of the resident learner: in Numba's simulator of CUDA, and on a real GPU where there is one."""
+"""The kernels of the cuda engine: in Numba's simulator of CUDA, and on a real GPU where there is one."""
 
 import os
 import subprocess
@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[4]
 SCRIPT = """
 import numpy as np
 from cavalcade.envs.cage2 import cuda as games
-from cavalcade.envs.cage2 import device_games as resident
+from cavalcade.envs.cage2 import device_games
 from cavalcade.envs.cage2.workflow import WorkflowCage2
 from cavalcade.ppo.objective import Coefficients
 from cavalcade.ppo.engines.cuda import kernels, loops
@@ -70,7 +70,7 @@ both("loss", policies * b, layout, actions, c, b, real(policies, actions + 1, b)
 env = WorkflowCage2(4, red="bline", horizon=5)
 env.reset()
 words = env.packed.observation.reshape(2, 2, -1)
-both("unpack", 4, env.params, 25, words, np.zeros((2, 2, 77), f32), there=games, here=resident)
+both("unpack", 4, env.params, 25, words, np.zeros((2, 2, 77), f32), there=games, here=device_games)
 other = WorkflowCage2(4, red="bline", horizon=5)
 other.reset()
 for one in (env, other):
@@ -78,7 +78,7 @@ for one in (env, other):
         one.assign(slice(e, e + 1), order=None, seed=e, mask=how, alignment="cost", weight=2.0)
 for t in range(12):
     chosen = rng.integers(0, 145, 4).astype(np.int32)
-    for one, step in ((env, resident.step_workflow), (other, games.step_workflow[1, 64])):
+    for one, step in ((env, device_games.step_workflow), (other, games.step_workflow[1, 64])):
         step(4, one.state, one.params, chosen, one._outputs, one.track, one.settings, one.episode_stats)
     for record in ("state", "track", "_outputs"):
         for a, b in zip(getattr(env, record), getattr(other, record)):
