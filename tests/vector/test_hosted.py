@@ -64,15 +64,14 @@ class Clock:
 
     def monotonic(self):
         if self._when():
-            self._when = lambda: False
             self.jump(self._by)
         return time.monotonic() + self._ahead if self._stopped is None else self._stopped
 
     def jump(self, seconds):
         self._ahead += seconds
 
-    def jump_when(self, condition, seconds):
-        """Once, as soon as a condition holds."""
+    def jump_while(self, condition, seconds):
+        """At every look, as long as a condition holds."""
         self._when, self._by = condition, seconds
 
     def stop(self):
@@ -271,7 +270,8 @@ def test_trouble_is_reported_and_mended(capfd, tmp_path, clock, backend, trouble
     options = {"trouble": trouble, "at": 9, "flag": str(tmp_path / "flag")}
     env = make(backend, 8, game("Counting", **options), worker_timeout=600)
     if trouble == "hang":
-        clock.jump_when(lambda: (tmp_path / "flag").exists() and busy(env.pool) == 1, 1000)
+        flag = tmp_path / "flag"
+        clock.jump_while(lambda: flag.exists() and busy(env.pool) == 1 and not env.restarts, 1000)
     delivered = env.buffers.observation.copy()
     broken = 0
     for _ in range(25):
