@@ -92,7 +92,8 @@ def clock(monkeypatch):
         time.sleep(0.2)
 
     monkeypatch.setattr("cavalcade.vector.process.WorkerProcess.ask_where", ask_where)
-    return found
+    yield found
+    found.jump_while(lambda: False, 0)  # lets go of the environment
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -124,9 +124,10 @@ class Engine(ABC):
         """The network architecture as plain data, for a checkpoint."""
 
     def snapshot(self) -> Snapshot:
-        """The current state of policy, optimiser, games and counters."""
+        """A copy of policy, learner, games and counters as they are now."""
         self.fetch_games()
-        return Snapshot(*self.tensors(), self.env.save_state(), self.counters)
+        policy, learner = ({name: tensor.clone() for name, tensor in part.items()} for part in self.tensors())
+        return Snapshot(policy, learner, self.env.save_state(), self.counters)
 
     def restore(self, snapshot: Snapshot) -> None:
         """Loads a snapshot; games that are not resumable begin anew. Nothing changes if the tensors do not fit."""
