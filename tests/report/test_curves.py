@@ -25,7 +25,9 @@ def run(tmp_path):
 def test_a_curve_has_a_line_per_policy_and_gaps_where_no_episode_ended(run):
     curve = read_curve(run([[None, None], [-5.0, -7.0], [-3.0, None], [-1.0, -2.0]]))
     np.testing.assert_array_equal(curve.episodes, [10, 20, 30, 40])
-    np.testing.assert_array_equal(np.isnan(curve.returns), [[True, True], [False, False], [False, True], [False, False]])
+    np.testing.assert_array_equal(
+        np.isnan(curve.returns), [[True, True], [False, False], [False, True], [False, False]]
+    )
 
 
 def test_smoothing_averages_equal_parts_and_leaves_out_parts_without_episodes(run):

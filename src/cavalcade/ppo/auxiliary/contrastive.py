@@ -6,7 +6,7 @@ import torch.nn.functional as F  # noqa: N812 — its usual name
 from torch import Tensor
 
 from cavalcade.policy.recurrent import Output
-from cavalcade.ppo.auxiliary.loss import AuxiliaryLoss
+from cavalcade.ppo.engines.recurrent.auxiliary_loss import AuxiliaryLoss
 from cavalcade.ppo.engines.recurrent.experience import Experience, Segments
 
 _NEAR = 0.1  # rate of the geometric distribution of the steps into the future

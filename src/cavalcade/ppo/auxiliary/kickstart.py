@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from cavalcade.policy.recurrent import Output, State, TokenPolicy
-from cavalcade.ppo.auxiliary.loss import AuxiliaryLoss
+from cavalcade.ppo.engines.recurrent.auxiliary_loss import AuxiliaryLoss
 from cavalcade.ppo.engines.recurrent.experience import Experience, Segments
 
 _FALLS = 0.65  # the weight decays over this last share of its steps

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from cavalcade.ppo.auxiliary.loss import AuxiliaryLoss
+from cavalcade.ppo.engines.recurrent.auxiliary_loss import AuxiliaryLoss
 
 
 class Statistics(AuxiliaryLoss):

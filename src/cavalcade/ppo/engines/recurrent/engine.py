@@ -18,11 +18,11 @@ from cavalcade.policy.recurrent import TokenPolicy
 from cavalcade.policy.tokens import END, TokenLayout
 from cavalcade.ppo.advantage import vtrace
 from cavalcade.ppo.algorithm import learning_rates
-from cavalcade.ppo.auxiliary.loss import AuxiliaryLoss
 from cavalcade.ppo.collect import collect
 from cavalcade.ppo.distributed import ALONE, Ranks
 from cavalcade.ppo.draws import uniform_draws
 from cavalcade.ppo.engine import Engine
+from cavalcade.ppo.engines.recurrent.auxiliary_loss import AuxiliaryLoss
 from cavalcade.ppo.engines.recurrent.draw import draw_actions
 from cavalcade.ppo.engines.recurrent.experience import Experience, Segments
 from cavalcade.ppo.engines.recurrent.means import RunningMeans
