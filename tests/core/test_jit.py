@@ -22,7 +22,7 @@ from numba.core.dispatcher import Dispatcher
 import cavalcade
 from cavalcade.config import PPOConfig
 from cavalcade.core import jit, kernel_sources
-from cavalcade.core.kernel_sources import closure, dependencies, sources_key
+from cavalcade.core.kernel_sources import closure, sources_key
 from cavalcade.envs.cage2.device_games import DeviceCage2
 from cavalcade.envs.cage2.orders import CAGE2
 from cavalcade.envs.cage2.workflow import WorkflowCage2
@@ -61,8 +61,9 @@ def copy(tmp_path, monkeypatch) -> Iterator[Path]:
 
 def forget() -> None:
     """A process reads sources once; this one reads them again."""
-    dependencies.cache_clear()
-    kernel_sources._path.cache_clear()
+    for function in vars(kernel_sources).values():
+        if hasattr(function, "cache_clear"):
+            function.cache_clear()
 
 
 def key_of(module: str) -> str:

@@ -119,7 +119,7 @@ class MlpPolicy:
         seeds = [seed + p for p in range(len(parts[0]))]
         if isinstance(self.head, Choice) and hasattr(self.spec, "layers"):
             return PolicyRunner(self.spec, *parts, greedy=greedy, seeds=seeds, mask=self.mask)
-        return TorchRunner(self.head, self.spec, *parts, greedy=greedy, seeds=seeds)
+        return TorchRunner(self.head, self.spec, *parts, greedy=greedy, seeds=seeds, mask=self.mask)
 
     def _which(self, policy: int | None) -> slice:
         if policy is not None and not 0 <= policy < self.policies:

@@ -1,6 +1,6 @@
 """A policy runner for any head and network, in plain torch."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -27,8 +27,9 @@ class TorchRunner:
         *,
         greedy: bool = True,
         seeds: Sequence[int] | None = None,
+        mask: Callable[[Environment], NDArray] | None = None,
     ):
-        self.head, self.spec, self.greedy = head, spec, greedy
+        self.head, self.spec, self.greedy, self._mask = head, spec, greedy, mask
         self._weights, self._context = torch.from_numpy(weights), torch.from_numpy(context)
         self._shift, self._scale = (torch.from_numpy(x).unsqueeze(1) for x in (shift, scale))
         self._seeds = list(seeds or range(len(weights)))
@@ -39,7 +40,8 @@ class TorchRunner:
         """Actions (P·N, …) for the observations in the environment's buffers."""
         shape, n = (len(self._weights), -1), env.spec.num_envs
         observation = torch.from_numpy(env.buffers.observation).unflatten(0, shape)
-        mask = torch.from_numpy(env.buffers.action_mask).unflatten(0, shape)
+        allowed = self._mask(env) if self._mask else env.buffers.action_mask
+        mask = torch.from_numpy(allowed).unflatten(0, shape)
         x = ((observation - self._shift) * self._scale).to(self._weights.dtype)
         logits, _ = self.spec.forward(self._weights, x, self._context)
         if self.greedy:
