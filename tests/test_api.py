@@ -1,6 +1,7 @@
 """The Python API: what fits on one screen of a notebook."""
 
 import inspect
+import pickle
 import subprocess
 import sys
 
@@ -196,3 +197,9 @@ def test_an_environment_class_and_a_network_of_ones_own(tmp_path):
     policy = cavalcade.load_policy(run.path, network=residual)
     np.testing.assert_array_equal(policy.weights, run.policy().weights)
     assert policy(np.eye(10, dtype=np.float32)[3]) in (0, 1)
+
+
+@pytest.mark.parametrize("module", [cavalcade, sys.modules["cavalcade.search"]])
+def test_modules_are_pickled_by_reference(module):
+    """Ray sends functions that use them to its workers."""
+    assert pickle.loads(pickle.dumps(module)) is module

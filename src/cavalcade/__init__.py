@@ -26,6 +26,9 @@ class _SearchPackage(ModuleType):
     def __call__(self, *args: Any, **options: Any) -> Any:
         return import_module("cavalcade.api").search(*args, **options)
 
+    def __reduce__(self) -> Any:
+        return import_module, (self.__name__,)
+
 
 class _Package(ModuleType):
     """Imports the API when it is used: torch and Numba take seconds."""
@@ -41,6 +44,10 @@ class _Package(ModuleType):
         if name == "search":
             value.__class__ = _SearchPackage
         super().__setattr__(name, value)
+
+    def __reduce__(self) -> Any:
+        """Pickled by reference, as every module, also in functions that Ray sends to its workers."""
+        return import_module, (self.__name__,)
 
 
 sys.modules[__name__].__class__ = _Package

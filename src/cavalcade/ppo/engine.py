@@ -218,6 +218,7 @@ class PopulationEngine(Engine):
 
     def restore_rows(self, part: Snapshot, policies: int) -> None:
         """Loads a snapshot of fewer policies into the first rows."""
+        self.fetch_games()  # those of the other policies
         here = {name: tensor[:policies] for name, tensor in self.state.tensors().items()}
         weights = self.spec.weights_from(part.policy, policies, self.dtype)
         load_into(here, {"weights": weights, **part.learner})
