@@ -22,7 +22,6 @@ from cavalcade.core.errors import ConfigError, RunError
 from cavalcade.policy.module import MakeModule, path_of
 from cavalcade.ppo.distributed import ALONE, Ranks
 from cavalcade.ppo.trainer import Callback
-from cavalcade.report.search import search_report
 from cavalcade.runs import policies
 from cavalcade.runs.directory import (
     EPISODES,
@@ -292,6 +291,8 @@ def _finish_search(running: Search, quiet: bool) -> None:
             "join all shards with: cavalcade search merge RUN…"
         )
     else:
+        from cavalcade.report.search import search_report  # matplotlib takes a second to import
+
         found: Conclusion = conclude(running)
         write_whole(running.run.path / REPORT, search_report(running.run.path))
         text = f"\n{found.text}\nreport {running.run.path / REPORT}"

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
+from scipy import special
 
 
 def half_interval(values: Sequence[float] | NDArray) -> float:
@@ -13,4 +13,4 @@ def half_interval(values: Sequence[float] | NDArray) -> float:
     n = len(values)
     if n < 2:
         return math.nan
-    return float(stats.t.ppf(0.975, n - 1) * np.std(values, ddof=1) / math.sqrt(n))
+    return float(special.stdtrit(n - 1, 0.975) * np.std(values, ddof=1) / math.sqrt(n))

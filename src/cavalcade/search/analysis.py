@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
+from scipy import special
 
 from cavalcade.search.config import SearchConfig
 from cavalcade.search.members import CONFIRM, CONTROL, ORDER, PLAIN, SEARCHING, Result
@@ -329,7 +329,7 @@ def partial_contrasts(signs: NDArray) -> NDArray:
 
 def believed_effects(signs: NDArray, belief: Any) -> list[Interval]:
     """Effect of each precedence from the posterior over all orders, corrected for the number of pairs."""
-    z = float(stats.norm.isf(LEVEL / signs.shape[1] / 2))
+    z = float(-special.ndtri(LEVEL / signs.shape[1] / 2))
     found = []
     for contrast in partial_contrasts(signs):
         deviation = math.sqrt(max(float(contrast @ belief.covariance @ contrast), 0.0))

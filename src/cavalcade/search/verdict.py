@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
+from scipy import special
 
 ALPHA = 0.01  # chance of "yes" where orders are equal, over all looks
 LEVEL = 0.05  # 1 − coverage of intervals
@@ -58,6 +58,8 @@ class Verdict(NamedTuple):
 
 def iqm(values: NDArray, axis: int = -1) -> NDArray:
     """Interquartile mean: the mean without the lowest and the highest quarter."""
+    from scipy import stats  # takes most of a second to import
+
     return np.asarray(stats.trim_mean(values, 0.25, axis=axis))
 
 
@@ -69,6 +71,8 @@ def rank_test(groups: Sequence[Sequence[float]], seed: int = 0) -> float:
     sizes = np.array([len(group) for group in groups])
     if len(groups) < 2 or sizes.sum() <= len(groups):
         return 1.0
+    from scipy import stats
+
     ranks = stats.rankdata(np.concatenate([np.asarray(group, np.float64) for group in groups]))
     starts, n = np.cumsum(sizes) - sizes, len(ranks)
 
@@ -99,7 +103,7 @@ def percentiles(draws: NDArray, estimate: float, n: int, level: float = LEVEL) -
     """
     if n < _LEAST:
         return Interval(estimate, -math.inf, math.inf)
-    tail = float(stats.norm.cdf(-math.sqrt(n / (n - 1)) * stats.t.ppf(1 - level / 2, n - 1)))
+    tail = float(special.ndtr(-math.sqrt(n / (n - 1)) * special.stdtrit(n - 1, 1 - level / 2)))
     low, high = np.quantile(draws, [tail, 1 - tail])
     return Interval(estimate, float(low), float(high))
 
