@@ -10,12 +10,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import numba
+import numpy as np
 import torch
+from numba import prange
+from numpy.typing import NDArray
 
-from cavalcade.core.jit import all_threads
+from cavalcade.core.jit import all_threads, config, kernel, rule
 
 _WORTH_IT = 1.1  # least speedup for which the threads are doubled
 _ROUNDS = 5
+_PROBE, _PROBES = 3_000_000, 2  # rounds of arithmetic in a probe, about 5 ms; probes, of which the best counts
 
 
 def cores() -> int:
@@ -48,47 +52,121 @@ def few_threads() -> Iterator[None]:
         torch.set_num_threads(plain)
 
 
-class ThreadGovernor:
-    """Falls back to one thread while another process takes a core: two threads can then be ten times slower than one.
+@contextmanager
+def free_threads() -> Iterator[None]:
+    """Within the block, kernels use no more threads than there are free cores."""
+    before = numba.get_num_threads()
+    numba.set_num_threads(free_cores(before))
+    try:
+        yield
+    finally:
+        numba.set_num_threads(before)
 
-    `lap` reports the seconds of each round of equal work. After several rounds much slower than the best, it tries one
-    thread and keeps it if that is faster; from time to time it tries all again. Results do not depend on threads.
+
+class ThreadGovernor:
+    """Uses as many threads as have a core to themselves; threads that wait for one another are slow beside neighbours.
+
+    `lap` reports the seconds of each round of work. Free cores are counted at the start, after rounds much slower than
+    the best, and every few seconds while there are fewer of them than threads wanted.
     """
 
-    _SLOW, _ROUNDS, _PATIENCE = 2.5, 3, 5.0  # slowdown, rounds in a row, seconds until all threads are tried again
+    _SLOW, _PAUSE, _PATIENCE = 1.5, 0.5, 3.0  # slowdown; least seconds between counts, and with fewer threads
+    _FALSE_ALARMS = 3  # slow rounds without a neighbour after which the work itself is taken to be slower
 
-    def __init__(self, set_threads: Callable[[int], None] = numba.set_num_threads):
-        self._set, self._most = set_threads, numba.get_num_threads()
+    def __init__(
+        self,
+        set_threads: Callable[[int], None] = numba.set_num_threads,
+        count_free: Callable[[int], int] | None = None,
+    ):
+        self._set, self._count, self._most = set_threads, count_free or free_cores, numba.get_num_threads()
         self.threads = self._most
-        self._best, self._slow, self._kept, self._limit = float("inf"), 0, 0.0, float("inf")
+        self._best, self._since, self._alarms = float("inf"), 0.0, 0
+        self._adapt()
 
     def lap(self, seconds: float) -> None:
         """Reports the seconds of a round and adapts the number of threads."""
-        if self._most == 1:
+        self._since += seconds
+        if self.threads < self._most:
+            if self._since > self._PATIENCE:
+                self._adapt()
             return
-        if self.threads == self._most:
-            self._best = min(self._best, seconds)
-            self._slow = self._slow + 1 if seconds > min(self._SLOW * self._best, self._limit) else 0
-            if self._slow >= self._ROUNDS:
-                self._change(1, limit=seconds)
-            elif not self._slow:
-                self._limit = float("inf")
-            return
-        self._kept += seconds
-        if seconds > self._limit:  # the work itself has become slower: one thread does not help
-            self._best = self._limit
-            self._change(self._most, limit=float("inf"))
-        elif self._kept > self._PATIENCE:
-            self._change(self._most, limit=seconds)
+        self._best = min(self._best, seconds)
+        if seconds > self._SLOW * self._best and self._since > self._PAUSE:
+            self._adapt()
+            self._alarms = self._alarms + 1 if self.threads == self._most else 0
+            if self._alarms == self._FALSE_ALARMS:
+                self._best, self._alarms = seconds, 0
 
-    def _change(self, threads: int, limit: float) -> None:
-        """Switches to a number of threads; rounds longer than `limit` seconds then count as slower than before."""
-        self._set(threads)
-        self.threads, self._slow, self._kept, self._limit = threads, 0, 0.0, limit
+    def _adapt(self) -> None:
+        self._since = 0.0
+        free = self._count(self._most)
+        if free != self.threads:
+            self._set(free)
+            self.threads = free
+
+
+def free_cores(most: int) -> int:
+    """The number of threads, from 1 to `most`, that would have a core to themselves now.
+
+    They compute for some milliseconds at once; how much longer that takes than for one thread tells how many cores
+    they had.
+    """
+    if most == 1 or config.DISABLE_JIT:
+        return most
+    before, marks = numba.get_num_threads(), np.zeros(most, np.uint64)
+    numba.set_num_threads(most)
+    try:
+        free = 1
+        for _ in range(_PROBES):
+            free = max(free, min(most, round(_cores_had(marks))))
+            if free == most:
+                break
+    finally:
+        numba.set_num_threads(before)
+    return free
+
+
+def _cores_had(marks: NDArray) -> float:
+    """Cores that as many threads as there are marks had on average."""
+    used = time.thread_time()
+    marks[0] = _compute(_PROBE)
+    alone = time.thread_time() - used  # not counting the time that others had the core
+    start = time.perf_counter()
+    _compute_together(_PROBE, marks)
+    return len(marks) * alone / (time.perf_counter() - start)
+
+
+@kernel
+def _compute(rounds):
+    """Some arithmetic that no compiler shortens."""
+    return _xorshift(rounds)
+
+
+@kernel(parallel=True)
+def _compute_together(rounds, marks):
+    """As `_compute`, on every thread."""
+    for i in prange(len(marks)):
+        marks[i] = _xorshift(rounds)
+
+
+@rule
+def _xorshift(rounds):
+    x = np.uint64(88172645463325252)
+    for _ in range(rounds):
+        x ^= x << np.uint64(13)
+        x ^= x >> np.uint64(7)
+        x ^= x << np.uint64(17)
+    return x
 
 
 def fastest(task: Callable[[], object], set_threads: Callable[[int], None], most: int) -> int:
-    """Doubles the threads while a task gets at least 10 % faster; sets and returns the best count."""
+    """Doubles the threads while a task gets at least 10 % faster; sets and returns the best count.
+
+    Beside busy processes it is all of them; a `ThreadGovernor` then uses as many as there are free cores.
+    """
+    if free_cores(most) < most:  # times would tell of the neighbours
+        set_threads(most)
+        return most
     best, chosen, count = float("inf"), 1, 1
     while count <= most:
         set_threads(count)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavalcade.core.errors import one_of
+from cavalcade.core.threads import free_threads
 from cavalcade.envs.cage2.env import Cage2
 from cavalcade.envs.cage2.scenario import REDS as AGENTS
 
@@ -34,8 +35,9 @@ class Cell(NamedTuple):
 def episode_returns(actor: Actor, env: Cage2) -> NDArray[np.float64]:
     """Plays one episode in each environment; returns their returns, (N,)."""
     env.reset()
-    for _ in range(env.params.horizon):
-        env.step(actor(env))
+    with free_threads():
+        for _ in range(env.params.horizon):
+            env.step(actor(env))
     return env.final_total / 10
 
 

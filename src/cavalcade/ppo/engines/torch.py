@@ -55,7 +55,13 @@ class TorchEngine(HostEngine):
         self._replay: deque[Remembered] = deque(maxlen=config.replay)
         self._final = torch.zeros(0)
         self._out_of_time = torch.zeros(0)
+        self._torch_threads = 1
         self.refresh()
+
+    def set_threads(self, threads: int) -> None:
+        super().set_threads(threads)
+        self._torch_threads = max(self._torch_threads, torch.get_num_threads())  # as chosen before the first change
+        torch.set_num_threads(min(threads, self._torch_threads))
 
     def refresh(self) -> None:
         shift, scale = observation_scaling(self.state, self.config.normalise_observations)
