@@ -30,9 +30,9 @@ from cavalcade.envs.cage2.text import HostView, blue_line, green_line, host_view
 WIDTH, HEIGHT = 960, 640
 _MARGIN, _TOP, _PANEL, _ROW, _BOX = 12, 72, 304, 88, (280, 78)
 _BACKGROUND, _PAPER, _INK, _FAINT, _BORDER = "#f3f4f6", "#ffffff", "#111827", "#6b7280", "#d1d5db"
-FILLS = {"clean": "#e5e7eb", "scanned": "#fde68a", "user": "#fdba74", "privileged": "#f87171"}
+FILLS = {"clean": "#e5e7eb", "scanned": "#fde68a", "user": "#fdba74", "privileged": "#fca5a5"}
 _ALARMS = {"scan": "#b45309", "exploit": "#b91c1c"}
-_BLUE, _RED, _DECOY, _FINE = "#1d4ed8", "#b91c1c", "#047857", "#047857"
+_BLUE, _RED, _DECOY, _FINE = "#1e40af", "#b91c1c", "#047857", "#047857"
 _BELOW = _TOP + 5 * _ROW + 44  # the first line below the subnets
 
 Box = tuple[int, int, int, int]
@@ -60,7 +60,7 @@ def draw(env: Cage2, e: int = 0) -> NDArray[np.uint8]:
         lines.append((f"Green  {green_line(env, e)}", _FINE))
     for i, (line, colour) in enumerate(lines):
         pen.text((_MARGIN, _BELOW + 22 * i), line, colour, _font(17))
-    return np.asarray(image)
+    return np.array(image)
 
 
 def _draw_host(pen: ImageDraw.ImageDraw, h: int, view: HostView, scanned: bool, decoys: list[int]) -> None:
@@ -73,7 +73,7 @@ def _draw_host(pen: ImageDraw.ImageDraw, h: int, view: HostView, scanned: bool, 
     if view.activity:
         pen.text((x0 + 8, y0 + 30), f"Blue sees {view.activity}", _ALARMS[view.activity], _font(14))
     if view.belief:
-        pen.text((x1 - 8, y0 + 30), f"believes {view.belief}", _BLUE, _font(14), anchor="ra")
+        pen.text((x1 - 8, y0 + 30), f"Blue believes {view.belief}", _BLUE, _font(14), anchor="ra")
     for i, kind in enumerate(decoys):
         left, top = x0 + 7 + 34 * i, y0 + 54
         pen.rounded_rectangle((left, top, left + 31, top + 17), 4, fill=_DECOY)
