@@ -2,6 +2,7 @@
 
 import importlib.util
 import re
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +12,7 @@ from cavalcade.envs.cage2.scenario import ACTIONS
 from .helpers import refused, run
 
 TINY = {"num_envs": 8, "hidden": (8,), "threads": 1, "progress": False}
+HERE = {"backend": "serial"}
 BEST = re.compile(r"^ {8}((?:\S.*?) [\d.]+%(?:,  .*? [\d.]+%){0,2});  value (-?[\d.]+) \(normalised\)$", re.MULTILINE)
 
 
@@ -23,12 +25,12 @@ def trained(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def gym_run(tmp_path_factory):
+def tiny_run(tmp_path_factory):
     """Trains on an environment for two updates."""
 
     def make(target, **options):
         path = tmp_path_factory.mktemp("runs") / "gym"
-        settings = {"rollout_steps": 8, "steps": 128, "minibatches": 1, "backend": "serial"}
+        settings = {"rollout_steps": 8, "steps": 128, "minibatches": 1}
         return cavalcade.train(target, **settings, **TINY, **options, run=path).path
 
     return make
@@ -108,8 +110,8 @@ def test_a_person_does_not_see_what_red_does(capsys, monkeypatch):
     assert not re.search(r"User0 +privileged", fair)
 
 
-def test_gymnasium_renders_itself(capsys, gym_run):
-    path = gym_run("gym:FrozenLake-v1", env_options=("is_slippery=false",))
+def test_gymnasium_renders_itself(capsys, tiny_run):
+    path = tiny_run("gym:FrozenLake-v1", **HERE, env_options=("is_slippery=false",))
     status, out, _ = run(capsys, "play", path, "--steps", "6")
     assert status == 0
     lines = out.splitlines()
@@ -126,17 +128,17 @@ def test_gymnasium_renders_itself(capsys, gym_run):
     assert "render is rgb_array without a terminal" in refused(capsys, "play", path, "--render", "rgb_array")
 
 
-def test_the_last_picture_is_that_of_the_last_step(capsys, gym_run):
+def test_the_last_picture_is_that_of_the_last_step(capsys, tiny_run):
     """The next episode begins in the same step; what is shown is still the end of the one that is watched."""
-    path = gym_run("gym:tests.vector.games:Drawn-v0")
+    path = tiny_run("gym:tests.vector.games:Drawn-v0", **HERE)
     status, out, _ = run(capsys, "play", path)
     assert status == 0
     assert re.findall(r"^drawn: (\d)$", out, re.MULTILINE) == ["0", "1", "2", "3"]
     assert out.splitlines()[-1].endswith("terminated")
 
 
-def test_without_a_picture_there_are_numbers(capsys, gym_run):
-    path = gym_run("gym:CartPole-v1")
+def test_without_a_picture_there_are_numbers(capsys, tiny_run):
+    path = tiny_run("gym:CartPole-v1", **HERE)
     status, out, _ = run(capsys, "play", path, "--steps", "3")
     assert status == 0
     assert len(re.findall(r"^  observation -?[\d.]+, -?[\d.]+, -?[\d.]+, -?[\d.]+$", out, re.MULTILINE)) == 4
@@ -147,13 +149,22 @@ def test_without_a_picture_there_are_numbers(capsys, gym_run):
         assert "CartPole-v1 cannot be rendered: pygame is not installed" in err
 
 
-def test_points_and_several_choices_are_explained(capsys, gym_run):
-    status, out, _ = run(capsys, "play", gym_run("gym:tests.vector.games:Steered-v0"), "--steps", "2")
+def test_points_and_several_choices_are_explained(capsys, tiny_run):
+    status, out, _ = run(capsys, "play", tiny_run("gym:tests.vector.games:Steered-v0", **HERE), "--steps", "2")
     assert status == 0
     assert re.search(r"^  means -?[\d.]+(, -?[\d.]+)*;  value ", out, re.MULTILINE)
-    status, out, _ = run(capsys, "play", gym_run("gym:tests.vector.games:Nested-v0"), "--steps", "2")
+    status, out, _ = run(capsys, "play", tiny_run("gym:tests.vector.games:Nested-v0", **HERE), "--steps", "2")
     assert status == 0
     parts = re.search(r"^  (.*);  value ", out, re.MULTILINE)[1].split(" | ")
     assert [len(part.split(",  ")) for part in parts] == [3, 3, 2, 2, 2]
     for part in parts[2:]:
         assert sum(float(x) for x in re.findall(r"([\d.]+)%", part)) == pytest.approx(100, abs=0.2)
+
+
+def test_environments_of_ones_own_are_watched(capsys, tiny_run, monkeypatch):
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "examples"))
+    path = tiny_run("env:own_environment:Corridor")
+    status, out, _ = run(capsys, "play", path, "--steps", "2")
+    assert status == 0
+    assert out.count("  observation ") == 3
+    assert "environments of env: are not rendered" in refused(capsys, "play", path, "--render", "ansi")
