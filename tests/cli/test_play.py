@@ -137,6 +137,19 @@ def test_the_last_picture_is_that_of_the_last_step(capsys, tiny_run):
     assert out.splitlines()[-1].endswith("terminated")
 
 
+def test_pictures_are_drawn_on_a_terminal(capsys, tiny_run, monkeypatch):
+    path = tiny_run("gym:tests.vector.games:Drawn-v0", **HERE)
+    for name, value in {"COLUMNS": "60", "LINES": "24", "COLORTERM": "truecolor", "TERM": "xterm-256color"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    status, out, _ = run(capsys, "play", path, "--render", "rgb_array", "--delay", "0")
+    assert status == 0
+    for step in range(4):
+        level = 10 * step
+        assert f"\x1b[38;2;{level};{level};{level};48;2;{level};{level};{level}m▀" in out
+    assert re.search(r"3 steps, return [\d.]+, terminated\n$", out)
+
+
 def test_without_a_picture_there_are_numbers(capsys, tiny_run):
     path = tiny_run("gym:CartPole-v1", **HERE)
     status, out, _ = run(capsys, "play", path, "--steps", "3")

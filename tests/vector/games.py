@@ -215,7 +215,7 @@ class Unflat(gymnasium.Env):
 class Drawn(Counting):
     """Draws the number of its step; over after three, as the picture of the last one shows."""
 
-    metadata = {"render_modes": ["ansi"]}
+    metadata = {"render_modes": ["ansi", "rgb_array"]}
 
     def __init__(self, render_mode=None):
         super().__init__()
@@ -226,6 +226,8 @@ class Drawn(Counting):
         return observation, reward, self.step_count == 3, False, {}
 
     def render(self):
+        if self.render_mode == "rgb_array":
+            return np.full((20, 20, 3), 10 * self.step_count, np.uint8)
         return f"drawn: {self.step_count}"
 
 
