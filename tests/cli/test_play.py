@@ -73,6 +73,16 @@ def test_the_game_of_a_run_can_be_changed(capsys, trained):
     assert run(capsys, *args[:-1], "4", *given)[1] != out
 
 
+def test_an_order_that_is_enforced_on_the_true_state_is_explained_too(capsys, tmp_path):
+    """The mask needs the state of the game: repairs that it forbids are never among the best."""
+    settings = {"horizon": 10, "rollout_steps": 10, "episodes": 8, "enforce": "mask-true"}
+    path = cavalcade.train("cage2", order="user_priority", **settings, **TINY, run=tmp_path / "a").path
+    status, out, _ = run(capsys, "play", path, "--horizon", "20")
+    assert status == 0
+    assert out.splitlines()[0].endswith(", order user_priority")
+    assert len(BEST.findall(out)) == 20
+
+
 def test_bad_input_is_answered_in_one_line(capsys, trained, tmp_path):
     for args, words in (
         (("nowhere",), ("'nowhere' is neither a target nor a run", "cage2, mettagrid, a run")),

@@ -36,6 +36,8 @@ def check_clone(checkout: Path) -> None:
 
 def commit_of(checkout: Path) -> str:
     """The commit of a clone, abbreviated, with a + if its files were changed; empty if git does not know."""
+    if not (checkout / ".git").exists():
+        return ""  # git would answer for a repository around it
     found = []
     for command in (("rev-parse", "--short=7", "HEAD"), ("status", "--porcelain", "--untracked-files=no")):
         try:
