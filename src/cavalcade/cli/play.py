@@ -7,7 +7,7 @@ from cavalcade.api import load_policy
 from cavalcade.cli.parse import import_from_here, option, parse
 from cavalcade.core.errors import ConfigError
 from cavalcade.runs.directory import is_search, target_of
-from cavalcade.targets import target_named, targets
+from cavalcade.targets import is_target, target_named
 from cavalcade.targets.base import Target
 
 
@@ -15,7 +15,7 @@ def run(args: list[str]) -> int:
     import_from_here()
     named, rest = (args[0], args[1:]) if args and not args[0].startswith("-") else ("", args)
     path = option(rest, "run")
-    if any(target.accepts(named) for target in targets()):
+    if is_target(named):
         target = target_named(named)
     elif named and path is not None:
         raise ConfigError(f"two runs are given, {named} and {path}; leave one out")
