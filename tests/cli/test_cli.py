@@ -13,6 +13,7 @@ import pytest
 from cavalcade.cli import VERBS
 from cavalcade.core.version import __version__
 from cavalcade.envs.cage2 import scenario as sc
+from cavalcade.envs.cage2.trace import SHIPPED
 from cavalcade.targets.cage2.play import action_from
 
 from .helpers import refused, run, without_notices
@@ -60,7 +61,6 @@ def test_version(capsys):
         (["bench", "sim", "--seconds", "0"], ["seconds is 0.0", "above 0"]),
         (["bench", "sim", "--threads", "-1"], ["threads is -1"]),
         (["bench", "sim", "--json", "/nowhere/at/all.json"], ["/nowhere/at/all.json", "no folder"]),
-        (["verify"], ["no file given"]),
         (["verify", "/nowhere.npz"], ["/nowhere.npz: no such file"]),
         (["verify", __file__], ["not a complete file of recorded episodes"]),
         (["verify", os.path.dirname(__file__)], ["no .npz file"]),
@@ -80,6 +80,18 @@ def test_verify_recorded_episodes(capsys, data):
     assert "3 files, 14 episodes, 700 steps, 0 mismatches" in out
     for field in ("obs", "obs2", "reward", "red_type", "s_malware", "draws"):
         assert f" {field}" in out
+
+
+def test_verify_without_files_replays_what_comes_with_the_package(capsys, data):
+    """Both revisions and all Reds, Green on and off; the same files as in tests/data, and small."""
+    files = sorted(SHIPPED.glob("*.npz"))
+    assert sum(file.stat().st_size for file in files) < 1e6
+    assert all(file.read_bytes() == (data / file.name).read_bytes() for file in files)
+    kinds = {(re.match(r"(.*?)_red-(.*?)_", file.name)[1], re.match(r".*_red-(.*?)_", file.name)[1]) for file in files}
+    assert kinds == {(revision, red) for revision in sc.REVISIONS for red in sc.REDS[: sc.MIXED]}
+    status, out, _ = run(capsys, "verify")
+    assert status == 0
+    assert re.search(rf"\n{len(files)} files, \d+ episodes, [\d,]+ steps, 0 mismatches\n", out)
 
 
 def test_verify_stops_at_a_difference(capsys, data, tmp_path):

@@ -3,14 +3,21 @@
 import json
 import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from cavalcade.envs.cage2.cyborg import commit_of
 from cavalcade.envs.cage2.protocol import HORIZONS, REDS, nine_cells
+from cavalcade.envs.cage2.task import Cage2Task
+from cavalcade.targets.cage2.evaluation import Options, evaluate
+from cavalcade.targets.cage2.scoring import cyborg_cell
 
-from .helpers import run
+from ..envs.cage2.fake_cyborg import make_clone
+from .helpers import refused, run
 
 SMALL = ("train", "cage2", "--num-envs", "20", "--hidden", "16", "--episodes", "200", "--threads", "1", "--quiet")
 
@@ -89,6 +96,102 @@ def test_a_run_and_its_checkpoints_and_members(capsys, tmp_path):
     status, _, err = run(capsys, "evaluate", tmp_path / "a", "--member", "3")
     assert status == 2
     assert "policy is 3" in err
+
+
+def test_some_cells_only(capsys, tmp_path):
+    args = ("evaluate", "react", "--episodes", "20", "--revisions", "head", "--json", tmp_path / "f.json")
+    assert "simulator cavalcade" in run(capsys, *args)[1].splitlines()[0]
+    every = {(c["horizon"], c["red"]): c for c in json.loads((tmp_path / "f.json").read_text())["revisions"]["head"]}
+    status, out, _ = run(capsys, *args, "--cells", "meander-100,bline-30")
+    assert status == 0
+    assert "total of 2 cells" in out
+    assert "CardiffUni" not in out
+    cells = json.loads((tmp_path / "f.json").read_text())["revisions"]["head"]
+    assert cells == [every[30, "bline"], every[100, "meander"]]
+    err = refused(capsys, *args, "--cells", "bline-31")
+    assert "cells is 'bline-31'; it must be one of bline-30, meander-30," in err
+
+
+@pytest.fixture(scope="module")
+def clone(tmp_path_factory):
+    """A stand-in for a clone of CAGE Challenge 2 at head, under git."""
+    folder = make_clone(tmp_path_factory.mktemp("clone"))
+    author = ("-c", "user.name=a", "-c", "user.email=a@b")
+    for command in (("init", "-q"), ("add", "-A"), (*author, "commit", "-qm", "all")):
+        subprocess.run(["git", *command], cwd=folder, check=True)
+    return folder
+
+
+def test_scores_in_cyborg_say_where_they_come_from(capsys, tmp_path, clone):
+    commit = commit_of(clone)
+    assert re.fullmatch(r"[0-9a-f]{7}", commit)
+    args = ("evaluate", "sleep", "--cyborg", clone, "--episodes", "2", "--cells", "bline-30,sleep-30", "--workers", "1")
+    status, out, _ = run(capsys, *args, "--json", tmp_path / "f.json")
+    assert status == 0
+    assert out.startswith(f"sleep, 2 episodes per cell, mean ± 95 %, simulator cyborg at commit {commit}\n")
+    assert "revision head" in out
+    figures = json.loads((tmp_path / "f.json").read_text())
+    assert figures["simulator"] == "cyborg"
+    assert figures["clone"] == {"path": str(clone), "commit": commit, "revision": "head"}
+    assert [c["red"] for c in figures["revisions"]["head"]] == ["bline", "sleep"]
+    assert run(capsys, *args, "--simulator", "cyborg")[1] == out
+    assert "simulator is cavalcade with --cyborg" in refused(capsys, *args, "--simulator", "cavalcade")
+    file = clone / "CybORG" / "CybORG" / "Agents" / "__init__.py"
+    before = file.read_text()
+    file.write_text(before + "# changed\n")
+    assert commit_of(clone) == f"{commit}+"
+    file.write_text(before)
+    assert commit_of(tmp_path) == commit_of(clone / "CybORG") == ""  # no clones themselves
+
+
+def test_the_clone_must_be_of_the_revision_that_was_trained_on(capsys, tmp_path, clone):
+    run(capsys, *SMALL, "--run", tmp_path / "a", "--revision", "leaderboard-2022")
+    args = ("evaluate", tmp_path / "a", "--cyborg", clone, "--episodes", "2", "--cells", "sleep-30", "--workers", "1")
+    err = refused(capsys, *args)
+    assert "is of revision head (commit " in err
+    assert "leaderboard-2022 is what the policy was trained on" in err
+    assert "give --revisions head" in err
+    assert run(capsys, *args, "--revisions", "head")[0] == 0
+    asked = refused(capsys, "evaluate", "sleep", "--cyborg", clone, "--revisions", "leaderboard-2022")
+    assert "leaderboard-2022 was asked for" in asked
+
+
+def test_no_two_cells_share_a_game_in_cyborg(clone):
+    games = []
+
+    def actor(env):
+        shared = env.hosted.shared
+        games.extend(zip(shared.seed.tolist(), shared.index.tolist(), shared.episodes.tolist(), strict=True))
+        return np.zeros(env.spec.num_envs, np.int32)
+
+    options = {"workers": 1, "seed": 1}
+    for horizon in (1, 2, 3):
+        for red in REDS:
+            found = cyborg_cell(actor, Cage2Task(), red, horizon, 12, clone, None, **options)
+            assert found.episodes == 12
+    played = {(seed, index, episode) for seed, index, episode in games}
+    assert len({index for _, index, _ in played}) == 9 * 10  # ten games at a time, and each cell its own
+    assert len({seed for seed, _, _ in played}) == 1
+
+
+def test_scoring_in_cyborg_reports_progress(clone):
+    told = []
+    options = Options(episodes=4, cyborg=clone, cells=("bline-30", "meander-30"), workers=1)
+    evaluate("sleep", options, told.append)
+    assert told[0] == "playing in CybORG: cell 1 of 2, bline 30, 0 of 4 episodes"
+    assert told[-1] == "playing in CybORG: cell 2 of 2, meander 30, 4 of 4 episodes"
+
+
+def test_missing_requirements_of_cyborg_are_one_line(capsys, tmp_path):
+    folder = make_clone(tmp_path)
+    init = folder / "CybORG" / "CybORG" / "__init__.py"
+    init.write_text("import paramiko_of_old\n" + init.read_text())
+    for args in (("evaluate", "sleep", "--episodes", "2"), ("train", "cyborg", "--quiet", "--run", tmp_path / "run")):
+        err = refused(capsys, *args, "--cyborg", folder)
+        assert f"No module named 'paramiko_of_old' in {sys.executable}; give an interpreter" in err
+        assert "--cyborg-python" in err
+    err = refused(capsys, "evaluate", "sleep", "--cyborg", folder, "--cyborg-python", "/nowhere/python")
+    assert "/nowhere/python cannot be started" in err
 
 
 @pytest.mark.skipif(

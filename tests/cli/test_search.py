@@ -89,6 +89,14 @@ def test_policies_of_a_search_are_ordinary_policies(capsys, finished, tmp_path):
     assert f"order {other}," in run(capsys, "evaluate", finished, "--order", other, *quick)[1]
     number = next(row["number"] for row in rows if row["order"] == other)
     assert f"member-{number}, order {other}" in run(capsys, "evaluate", finished, "--member", number, *quick)[1]
+    quick_game = ("--horizon", "3")
+    status, out, _ = run(capsys, "play", finished, *quick_game)
+    assert status == 0
+    assert f", order {best}\n" in out
+    assert out.count(";  value ") == 3
+    assert f", order {other}\n" in run(capsys, "play", finished, "--order", other, *quick_game)[1]
+    assert f"member-{number}, order {other}" in run(capsys, "play", finished, "--member", number, *quick_game)[1]
+    assert "is not a subtask" in refused(capsys, "play", finished, "--order", "chess")
     status, out, _ = run(capsys, "export", finished, "--order", other, "--onnx", tmp_path / "p.onnx")
     assert status == 0
     assert "its mask is part of the graph" in out

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from stable_baselines3 import PPO
+from stable_baselines3.common.env_util import make_vec_env
 
 from cavalcade.core.errors import ConfigError
 from cavalcade.envs.cage2 import Cage2
@@ -63,3 +64,18 @@ def test_ppo_learns_to_lose_less():
     returns = [episode["r"] for episode in model.ep_info_buffer]
     untrained = -154  # the leaderboard's random Blue against B_line over 30 steps
     assert np.mean(returns) > untrained / 2
+
+
+def test_sb3_makes_the_environment_by_its_name():
+    """It asks for pictures, as its recorders need them; and its copies play different games."""
+    env = make_vec_env("cavalcade/Cage2-v0", n_envs=4, env_kwargs={"red": "meander"})
+    env.reset()
+    assert env.render_mode == "rgb_array"
+    assert env.get_images()[0].shape == (640, 960, 3)
+    for _ in range(20):
+        observations = env.step(np.zeros(4, np.int64))[0]
+    assert len(np.unique(observations, axis=0)) > 1
+    model = PPO("MlpPolicy", env, n_steps=25, batch_size=50, n_epochs=1, device="cpu")
+    model.learn(200)
+    assert model.num_timesteps == 200
+    assert PPO("MlpPolicy", "cavalcade/Cage2-v0", n_steps=20, batch_size=20, n_epochs=1, device="cpu").learn(20)

@@ -41,6 +41,14 @@ def test_log_probabilities_and_entropies_are_those_of_torch(head):
     torch.testing.assert_close(entropy, sum(d.entropy() for d in parts))
 
 
+@pytest.mark.parametrize("head", [Choice(5), Choices(3, 2, 4), Point(3)], ids=lambda head: head.kind)
+def test_probabilities_part_after_part_or_means(head):
+    logits, mask = logits_of(head)
+    parts = reference(head, logits, mask)
+    expected = parts[0].mean if isinstance(head, Point) else torch.cat([d.probs for d in parts], -1)
+    torch.testing.assert_close(head.probabilities(logits, mask), expected)
+
+
 def test_draws_follow_the_distribution():
     u = (torch.arange(20000, dtype=torch.float64) + 0.5) / 20000  # every quantile once
     head = Point(1)

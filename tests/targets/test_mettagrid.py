@@ -1,6 +1,7 @@
 """Training on MettaGrid by the command line, and everything that looks at what came of it."""
 
 import json
+import re
 import zlib
 
 import numpy as np
@@ -82,7 +83,9 @@ def test_a_replay_is_what_the_format_of_mettascope_asks_for(trained, capsys, tmp
     status, out, _ = run(capsys, "record", trained, "--out", tmp_path / "new" / "folder", "--episodes", "2")
     assert status == 0
     files = sorted((tmp_path / "new" / "folder").iterdir())
-    assert len(files) == len(out.splitlines()) == 2
+    *told, how = out.splitlines()
+    assert len(files) == len(told) == 2
+    assert re.fullmatch(r"to watch: drop the \.json\.z file on https://\S+", how)
     contents = [json.loads(zlib.decompress(file.read_bytes())) for file in files]
     assert contents[0]["objects"] != contents[1]["objects"]  # each on its own map
     replay = contents[0]
@@ -134,7 +137,10 @@ def test_an_episode_can_be_watched(trained, capsys):
     status, out, _ = run(capsys, "play", "mettagrid", "--run", trained, "--steps", "10", "--every", "5")
     assert status == 0
     assert out.count("step ") == 3
-    assert out.splitlines()[-1].startswith("10 steps")
+    assert out.splitlines()[-2].startswith("10 steps")
+    assert f"cavalcade record {trained} --out FOLDER, then drop the .json.z file on https://" in out.splitlines()[-1]
+    for args in ((trained,), ("--run", trained)):
+        assert run(capsys, "play", *args, "--steps", "10", "--every", "5")[1] == out
     picture = Episode(game_of(TASK), 3).picture().splitlines()
     text = "".join(picture)
     assert len(picture) == 11

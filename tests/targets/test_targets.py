@@ -32,6 +32,7 @@ class CorridorTarget(EnvTarget):
 
     name, prefix = "corridor", False
     Config = CorridorConfig
+    PlayOptions = None
 
     def run_name(self, config):
         return "corridor"

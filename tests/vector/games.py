@@ -212,6 +212,25 @@ class Unflat(gymnasium.Env):
     action_space = Discrete(2)
 
 
+class Drawn(Counting):
+    """Draws the number of its step; over after three, as the picture of the last one shows."""
+
+    metadata = {"render_modes": ["ansi", "rgb_array"]}
+
+    def __init__(self, render_mode=None):
+        super().__init__()
+        self.render_mode = render_mode
+
+    def step(self, action):
+        observation, reward, *_ = super().step(action)
+        return observation, reward, self.step_count == 3, False, {}
+
+    def render(self):
+        if self.render_mode == "rgb_array":
+            return np.full((20, 20, 3), 10 * self.step_count, np.uint8)
+        return f"drawn: {self.step_count}"
+
+
 class Mixed(Counting):
     """Actions of two kinds at once."""
 
@@ -219,7 +238,8 @@ class Mixed(Counting):
 
 
 for kind in (
-    Counting, Masked, Informed, LateMask, Closing, Unlucky, Nested, Broken, Steered, Unbounded, Picture, Unflat, Mixed,
+    Counting, Masked, Informed, LateMask, Closing, Unlucky, Nested, Broken, Steered, Unbounded, Picture, Unflat, Drawn,
+    Mixed,
 ):  # fmt: skip
     gymnasium.register(f"{kind.__name__}-v0", entry_point=f"{__name__}:{kind.__name__}")
 gymnasium.register("Short-v0", entry_point=f"{__name__}:Counting", max_episode_steps=4)

@@ -24,9 +24,9 @@ def run(args: list[str]) -> int:
     options: Any = parse(_options(target), args, "evaluate")
     check_folder("json", options.json)
     path = Path(options.policy)
-    with waiting("evaluating (the first time compiles for up to half a minute)"):
+    with waiting("evaluating (the first time compiles for up to half a minute)") as news:
         policy = _open(path, options) if path.exists() else options.policy
-        scores = target.evaluate(policy, options)
+        scores = target.evaluate(policy, options, news)
     print(scores)
     if options.json and scores.scores:
         options.json.write_text(json.dumps(scores.plain, indent=1))

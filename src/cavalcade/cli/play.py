@@ -1,17 +1,45 @@
-"""`cavalcade play [TARGET]`: a game in the terminal."""
+"""`cavalcade play [TARGET|RUN|SEARCH]`: a game in the terminal."""
 
-from cavalcade.cli.parse import import_from_here, parse
+from pathlib import Path
+from typing import Any
+
+from cavalcade.api import load_policy
+from cavalcade.cli.parse import import_from_here, option, parse
 from cavalcade.core.errors import ConfigError
-from cavalcade.runs.policies import load_policy
-from cavalcade.targets import target_named
+from cavalcade.runs.directory import is_search, target_of
+from cavalcade.targets import is_target, target_named
+from cavalcade.targets.base import Target
 
 
 def run(args: list[str]) -> int:
     import_from_here()
-    named = args[0] if args and not args[0].startswith("-") else ""
-    target = target_named(named or "cage2")
+    named, rest = (args[0], args[1:]) if args and not args[0].startswith("-") else ("", args)
+    path = option(rest, "run")
+    if is_target(named):
+        target = target_named(named)
+    elif named and path is not None:
+        raise ConfigError(f"two runs are given, {named} and {path}; leave one out")
+    elif named:
+        if not Path(named).exists():
+            raise ConfigError(f"{named!r} is neither a target nor a run; {_ALLOWED}")
+        target, rest = _target_of(Path(named)), [*rest, "--run", named]
+    else:
+        target = _target_of(Path(path)) if path else target_named("cage2")
     if target.PlayOptions is None:
-        raise ConfigError(f"games of {named} cannot be watched in the terminal; use cage2 or mettagrid")
-    options = parse(target.PlayOptions, args[1:] if named else args, f"play {named}".strip())
-    target.play(options, load_policy)
+        raise ConfigError(f"games of {target.name} cannot be watched in the terminal; {_ALLOWED}")
+    options = parse(target.PlayOptions, rest, f"play {named}".strip())
+    target.play(options, _load)
     return 0
+
+
+_ALLOWED = "name cage2, mettagrid, a run, a checkpoint or a search"
+
+
+def _target_of(path: Path) -> Target[Any]:
+    """The target that shows the policies of a run; those of a search play CAGE-2."""
+    return target_named("cage2" if is_search(path) else target_of(path) or "cage2")
+
+
+def _load(path: str, order: str | None = None, member: int | None = None) -> Any:
+    """Loads the policies of a run, or of a search the one that follows an order."""
+    return load_policy(path, order=order, member=member if is_search(Path(path)) else None)

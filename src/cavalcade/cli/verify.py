@@ -1,4 +1,4 @@
-"""`cavalcade verify FILE…`: are recorded episodes of CybORG the same in our simulator?"""
+"""`cavalcade verify [FILE…]`: are recorded episodes of CybORG the same in our simulator?"""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +9,7 @@ import tyro
 from cavalcade.cli.parse import parse
 from cavalcade.core.errors import TraceError
 from cavalcade.envs.cage2 import Cage2
-from cavalcade.envs.cage2.trace import COMPARED, load_trace, replay
+from cavalcade.envs.cage2.trace import COMPARED, SHIPPED, load_trace, replay
 from cavalcade.runs.waiting import COMPILING, waiting
 
 
@@ -17,15 +17,15 @@ from cavalcade.runs.waiting import COMPILING, waiting
 class Options:
     """Replays recorded episodes with their random outcomes forced, and compares every field after every step."""
 
-    files: tyro.conf.Positional[tuple[Path, ...]]
-    """Files of recorded episodes (.npz), or folders of them."""
+    files: tyro.conf.Positional[tuple[Path, ...]] = ()
+    """Files of recorded episodes (.npz), or folders of them; by default the episodes that come with Cavalcade."""
     device: Literal["cpu", "cuda"] = "cpu"
     """Device of our simulator."""
 
 
 def run(args: list[str]) -> int:
     options = parse(Options, args, "verify")
-    return compare(list(_expand(options.files)), options.device)
+    return compare(list(_expand(options.files or (SHIPPED,))), options.device)
 
 
 def compare(paths: list[Path], device: str = "cpu") -> int:
@@ -61,8 +61,6 @@ def _kind(device: str) -> type[Cage2]:
 
 
 def _expand(given: tuple[Path, ...]):
-    if not given:
-        raise TraceError("no file given; name files of recorded episodes (.npz) or folders of them")
     for path in given:
         if path.is_dir():
             inside = sorted(path.glob("*.npz"))

@@ -42,6 +42,10 @@ class Head(ABC):
     def evaluate(self, logits: Tensor, mask: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
         """Log-probabilities of the actions and entropies, (…) each."""
 
+    @abstractmethod
+    def probabilities(self, logits: Tensor, mask: Tensor) -> Tensor:
+        """Probabilities of all actions, those of each part after the other, (…, outputs); of a Gaussian, the means."""
+
 
 def masked_log_probs(logits: Tensor, mask: Tensor) -> Tensor:
     """Log-probabilities of all actions, about −1e30 for masked ones; (…, A)."""
@@ -70,6 +74,9 @@ class Choice(Head):
         chosen = log_probs.gather(-1, action.long().unsqueeze(-1)).squeeze(-1)
         return chosen, -(log_probs.exp() * log_probs).sum(-1)
 
+    def probabilities(self, logits: Tensor, mask: Tensor) -> Tensor:
+        return masked_log_probs(logits, mask).exp()
+
 
 class Choices(Head):
     """Several categoricals, independent given the observation: log-probabilities and entropies add up."""
@@ -96,6 +103,9 @@ class Choices(Head):
         chosen, entropy = (torch.stack(column).sum(0) for column in zip(*found, strict=True))
         return chosen, entropy
 
+    def probabilities(self, logits: Tensor, mask: Tensor) -> Tensor:
+        return torch.cat([one.probabilities(x, m) for one, x, m in self._each(logits, mask)], -1)
+
 
 class Point(Head):
     """Diagonal Gaussian over D dimensions; `logits` are D means and D log standard deviations."""
@@ -120,6 +130,9 @@ class Point(Head):
         distance = (action - mean) / log_deviation.exp()
         density = (-0.5 * distance**2 - log_deviation - _HALF_LOG_2PI).sum(-1)
         return density, (0.5 + _HALF_LOG_2PI + log_deviation).sum(-1)
+
+    def probabilities(self, logits: Tensor, mask: Tensor) -> Tensor:
+        return self.greedy(logits, mask)
 
 
 def head_for(space: Space) -> Head | None:

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from cavalcade.core.contract import Environment
 from cavalcade.core.errors import ActionError, ConfigError
-from cavalcade.policy.heads import Choice, Head, masked_log_probs
+from cavalcade.policy.heads import Choice, Head
 from cavalcade.ppo.runner import PolicyRunner
 from cavalcade.ppo.torch_runner import TorchRunner
 
@@ -33,7 +33,7 @@ class PolicyMask(Protocol):
 class Evaluation(NamedTuple):
     """Outputs of a policy; without the batch axis for a single observation."""
 
-    probabilities: NDArray  # (B, A); for continuous actions, the means
+    probabilities: NDArray  # (B, A); of multi-part actions, part after part; of continuous actions, the means
     value: NDArray  # (B,), in the scale of the normalised rewards of training
 
 
@@ -104,9 +104,7 @@ class MlpPolicy:
         """Probabilities of actions and values of an observation (O,) or a batch (B, O)."""
         x, allowed, one = self._inputs(observation, mask)
         logits, values = self._outputs(x)
-        if isinstance(self.head, Choice):
-            logits = masked_log_probs(logits, allowed).exp()
-        found = Evaluation(logits.numpy(), values.numpy())
+        found = Evaluation(self.head.probabilities(logits, allowed).numpy(), values.numpy())
         return Evaluation(*(part[0] for part in found)) if one else found
 
     def initial_state(self, batch: int = 1) -> None:

@@ -19,6 +19,11 @@ def targets() -> tuple[Target[Any], ...]:
     return (*shipped, *(point.load() for point in entry_points(group=GROUP)))
 
 
+def is_target(name: str) -> bool:
+    """Whether a target accepts a name."""
+    return any(target.accepts(name) for target in targets())
+
+
 def target_named(name: str) -> Target[Any]:
     """The target that accepts a name; raises `ConfigError` if there is none."""
     for target in targets():

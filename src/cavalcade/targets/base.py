@@ -20,6 +20,13 @@ from cavalcade.ppo.trainer import Adapt, Callback
 
 C = TypeVar("C", bound=RunConfig)
 
+Progress = Callable[[str], None]  # receives a line of text about work that takes a while
+LoadPolicy = Callable[..., Any]  # loads a policy, given path, order and member, as `cavalcade.load_policy`
+
+
+def no_progress(_: str) -> None:
+    """Says nothing."""
+
 
 class Saved(NamedTuple):
     """Contents of a checkpoint, as passed to `Target.policy`."""
@@ -135,11 +142,11 @@ class Target(ABC, Generic[C]):
         """Scores a trained policy on held-out episodes of its own task."""
 
     @abstractmethod
-    def evaluate(self, policy: Any, options: Any) -> Scores:
-        """Evaluates a policy; options: `EvaluateOptions` of this target."""
+    def evaluate(self, policy: Any, options: Any, progress: Progress = no_progress) -> Scores:
+        """Evaluates a policy; options: `EvaluateOptions` of this target, progress: receives news while it lasts."""
 
-    def play(self, options: Any, load: Callable[[str], Any]) -> None:
-        """Shows a game in the terminal."""
+    def play(self, options: Any, load: LoadPolicy) -> None:
+        """Shows a game in the terminal; options: `PlayOptions` of this target, load: see `LoadPolicy`."""
         raise ConfigError(f"games of {self.name} cannot be watched in the terminal")
 
     def record(self, policy: Any, folder: Path, options: Any) -> Sequence[str]:

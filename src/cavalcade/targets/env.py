@@ -15,10 +15,11 @@ from cavalcade.core.contract import Environment
 from cavalcade.core.errors import ConfigError
 from cavalcade.ppo.distributed import Ranks
 from cavalcade.ppo.mlp_policy import MlpPolicy
-from cavalcade.targets.base import Prepared, Saved, Scores, Setup, Target
+from cavalcade.targets.base import LoadPolicy, Prepared, Progress, Saved, Scores, Setup, Target, no_progress
 from cavalcade.targets.population import load_population, prepare_population
 from cavalcade.targets.returns import EvaluateOptions, score_on_new_seeds
 from cavalcade.targets.stepped import SteppedConfig
+from cavalcade.targets.watch import WatchOptions, load_watched, watch
 from cavalcade.vector.hosted import HELDOUT_SEEDS
 
 ENV = "env:"
@@ -68,6 +69,7 @@ class EnvTarget(Target[EnvConfig]):
     name, prefix = ENV, True
     Config = EnvConfig
     EvaluateOptions = EvaluateOptions
+    PlayOptions = WatchOptions
 
     def run_name(self, config: EnvConfig) -> str:
         return config.target.removeprefix(ENV).rpartition(":")[2]
@@ -88,10 +90,22 @@ class EnvTarget(Target[EnvConfig]):
         """Scores greedy actions on held-out seeds."""
         return self.evaluate(policy, EvaluateOptions())
 
-    def evaluate(self, policy: MlpPolicy, options: Any) -> Scores:
+    def evaluate(self, policy: MlpPolicy, options: Any, progress: Progress = no_progress) -> Scores:
         config: EnvConfig = policy.config
         count, seed = min(config.ppo.num_envs, options.episodes), HELDOUT_SEEDS + options.seed
         return score_on_new_seeds(policy, lambda: _make(config, count, [seed]), options)
+
+    def play(self, options: WatchOptions, load: LoadPolicy) -> None:
+        """Shows an episode as numbers: the batch contract has no rendering."""
+        if options.render not in ("auto", "none"):
+            raise ConfigError(f"render is {options.render}; environments of env: are not rendered, leave it out")
+        policy = load_watched(options, load, self.name)
+        env = _make(policy.config, 1, [HELDOUT_SEEDS + options.seed])
+        try:
+            env.reset()
+            watch(policy, env, options)
+        finally:
+            env.close()
 
 
 TARGET = EnvTarget()

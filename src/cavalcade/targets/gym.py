@@ -1,5 +1,6 @@
 """Any Gymnasium environment, hosted in this process, in workers or in Ray actors."""
 
+import sys
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -13,12 +14,15 @@ from cavalcade.core.threads import use_threads
 from cavalcade.ppo.distributed import Ranks
 from cavalcade.ppo.mlp_policy import MlpPolicy
 from cavalcade.ppo.threads import choose_threads, choose_torch_threads
-from cavalcade.targets.base import Prepared, Saved, Scores, Setup, Target
+from cavalcade.targets.base import LoadPolicy, Prepared, Progress, Saved, Scores, Setup, Target, no_progress
 from cavalcade.targets.hosting import host_share
 from cavalcade.targets.population import check_ranks, load_population, prepare_population
 from cavalcade.targets.returns import EvaluateOptions, score_on_new_seeds
 from cavalcade.targets.stepped import SteppedConfig
+from cavalcade.targets.watch import WatchOptions, load_watched, watch
 from cavalcade.vector.hosted import HELDOUT_SEEDS, Hosted
+from cavalcade.vector.pool import SerialPool
+from cavalcade.vector.rendered import RENDERED_ROWS, render_modes, why_not_rendered
 from cavalcade.vector.source import gym_source
 
 GYM = "gym:"
@@ -73,6 +77,7 @@ class GymTarget(Target[GymConfig]):
     name, prefix = GYM, True
     Config = GymConfig
     EvaluateOptions = EvaluateOptions
+    PlayOptions = WatchOptions
 
     def run_name(self, config: GymConfig) -> str:
         return config.name
@@ -111,7 +116,7 @@ class GymTarget(Target[GymConfig]):
         """Scores greedy actions on held-out seeds."""
         return self.evaluate(policy, EvaluateOptions())
 
-    def evaluate(self, policy: MlpPolicy, options: Any) -> Scores:
+    def evaluate(self, policy: MlpPolicy, options: Any, progress: Progress = no_progress) -> Scores:
         config: GymConfig = policy.config
         count = min(config.ppo.num_envs, options.episodes)
         workers = 0 if config.host.backend == "ray" else min(config.host.workers, count)
@@ -119,10 +124,54 @@ class GymTarget(Target[GymConfig]):
         seed = HELDOUT_SEEDS + options.seed
         return score_on_new_seeds(policy, lambda: _hosted(config, host, count, seed), options)
 
+    def play(self, options: WatchOptions, load: LoadPolicy) -> None:
+        """Shows an episode, rendered by the environment itself if it can be."""
+        policy = load_watched(options, load, self.name)
+        mode, note = _render_mode(policy.config, options.render)
+        if note:
+            print(note, file=sys.stderr)
+        here = WorkerConfig(backend="serial")
+        env = _hosted(policy.config, here, 1, HELDOUT_SEEDS + options.seed, render=mode)
+        try:
+            env.reset()
+            pool = env.pool
+            watch(policy, env, options, pool.rows.frame if mode and isinstance(pool, SerialPool) else None)
+        finally:
+            env.close()
 
-def _hosted(config: GymConfig, host: WorkerConfig, num_envs: int, seed: int, first_index: int = 0) -> Hosted:
-    source = gym_source(config.name, config.options, infos=config.infos)
+
+def _hosted(
+    config: GymConfig, host: WorkerConfig, num_envs: int, seed: int, first_index: int = 0, render: str = ""
+) -> Hosted:
+    """render: mode in which environments of this process are rendered; empty for not at all."""
+    shown = {"render_mode": render} if render else {}
+    source = gym_source(config.name, config.options | shown, infos=config.infos)
+    if render:
+        source = replace(source, maker=RENDERED_ROWS)
     return Hosted(source, num_envs, host, seed=seed, first_index=first_index)
+
+
+def _render_mode(config: GymConfig, wanted: str) -> tuple[str, str]:
+    """The render mode that is used, empty for none, and a note if a mode that the environment has cannot be used."""
+    if wanted == "none":
+        return "", ""
+    has, terminal, options = render_modes(config.name, config.options), sys.stdout.isatty(), config.options
+    if wanted != "auto":
+        if wanted not in has:
+            raise ConfigError(f"render is {wanted}; {config.name} has {', '.join(has) or 'no render mode'}")
+        if wanted == "rgb_array" and not terminal:
+            raise ConfigError("render is rgb_array without a terminal to draw on; use ansi, human or none")
+        if reason := why_not_rendered(config.name, options, wanted):
+            raise ConfigError(f"render is {wanted}; {config.name} cannot be rendered: {reason}")
+        return wanted, ""
+    note = ""
+    for mode in ("ansi", *(["rgb_array"] if terminal else [])):
+        if mode in has:
+            reason = why_not_rendered(config.name, options, mode)
+            if not reason:
+                return mode, ""
+            note = f"not rendered: {reason}"
+    return "", note
 
 
 TARGET = GymTarget()

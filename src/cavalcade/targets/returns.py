@@ -51,12 +51,16 @@ def score_on_new_seeds(policy: MlpPolicy, make_env: Callable[[], Environment], o
 
 
 def hosted_returns(
-    actor: Callable[[Environment], NDArray], env: Environment, episodes: int, most_steps: int
+    actor: Callable[[Environment], NDArray],
+    env: Environment,
+    episodes: int,
+    most_steps: int,
+    progress: Callable[[int], None] = lambda done: None,
 ) -> tuple[NDArray, int]:
     """Returns of the first ⌈episodes / N⌉ episodes of each environment, and how many environments ran out of steps.
 
     Every environment plays the same number of episodes, so that short episodes do not count more than long ones.
-    Episodes cut short by a lost worker do not count.
+    Episodes cut short by a lost worker do not count. progress is called after each step with the episodes done.
     """
     broken = env.episode_kind_names.index(BROKEN) if BROKEN in env.episode_kind_names else -1
     n = env.spec.num_envs
@@ -75,4 +79,5 @@ def hosted_returns(
         count[ended] += 1
         total[buffers.terminated | buffers.truncated] = 0
         left[ended] = most_steps
+        progress(len(returns))
     return np.array(returns), int((count < share).sum())

@@ -61,7 +61,7 @@ class SerialPool(WorkerPool):
         places, size = layout(num_envs, source.shapes, 1, 1)
         self.shared = buffers_over(bytearray(size), places)
         self.groups = (slice(0, num_envs),)
-        self._rows: Any = load(source.maker).make_rows(self.shared._asdict(), 0, num_envs, source.options)
+        self.rows: Any = load(source.maker).make_rows(self.shared._asdict(), 0, num_envs, source.options)
         self._command = RESET
 
     def submit(self, group: int, command: int) -> None:
@@ -69,7 +69,7 @@ class SerialPool(WorkerPool):
 
     def wait_any(self) -> int:
         try:
-            self._rows.reset() if self._command == RESET else self._rows.step()
+            self.rows.reset() if self._command == RESET else self.rows.step()
         except Exception as error:
             raise WorkerError(
                 f"an environment failed: {error!r}; fix it, or host it in workers, which are replaced "
@@ -78,7 +78,7 @@ class SerialPool(WorkerPool):
         return 0
 
     def close(self) -> None:
-        self._rows.close()
+        self.rows.close()
 
 
 class ProcessPool(WorkerPool):

@@ -181,6 +181,7 @@ def test_train_and_search(clone, capsys, tmp_path):
     assert "compliance" in (tmp_path / "c" / "episodes.csv").read_text().splitlines()[0]
     assert run(capsys, "evaluate", tmp_path / "c", "--episodes", "4", "--revisions", "head")[0] == 0
     assert run(capsys, "evaluate", tmp_path / "a", "--episodes", "4", "--revisions", "head")[0] == 0
+    assert "policy against bline: 10 steps" in run(capsys, "play", tmp_path / "a")[1]
     args = ("search", *there, *small, "--max-episodes", "2", "--total-episodes", "50", "--n-workflows", "2")
     status, out, _ = run(capsys, *args, "--score-episodes", "4", "--confirm", "0", "--run", tmp_path / "b")
     assert status == 0

@@ -1,14 +1,19 @@
 """CAGE-2 through Gymnasium, single and vector."""
 
+import importlib.util
+
 import gymnasium
 import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode
+from gymnasium.wrappers import RecordVideo, RenderCollection
 
 import cavalcade
 from cavalcade.core.errors import ActionError, ConfigError
 from cavalcade.envs.cage2 import Cage2
+from cavalcade.envs.cage2.picture import FILLS, HEIGHT, WIDTH, box_of
+from cavalcade.envs.cage2.scenario import HOSTS
 
 ID = "cavalcade/Cage2-v0"
 OPTIONS = {"red": "meander", "horizon": 10, "extras": ("scans",)}
@@ -61,6 +66,107 @@ def test_render():
         assert word in text
     with pytest.raises(ConfigError, match="render_mode is 'human'"):
         cavalcade.envs.cage2.gym.Cage2Env(render_mode="human")
+
+
+def test_a_picture_shows_what_happens():
+    env = gymnasium.make(ID, render_mode="rgb_array", red="bline")
+    env.reset(seed=0)
+    pictures = [env.render()]
+    for action in (0, 0, 0, 28 + 13 + 10, 0):  # a Femitter decoy on User2
+        env.step(action)
+        pictures.append(env.render())
+    for picture in pictures:
+        assert (picture.shape, picture.dtype) == ((HEIGHT, WIDTH, 3), np.uint8)
+    assert len({picture.tobytes() for picture in pictures}) == len(pictures)
+    env.reset(seed=0)
+    np.testing.assert_array_equal(env.render(), pictures[0])
+
+
+def colours(picture, host):
+    """The colours within the box of a host."""
+    x0, y0, x1, y1 = box_of(HOSTS.index(host))
+    inside = picture[y0 + 3 : y1 - 2, x0 + 3 : x1 - 2].astype(np.int64) @ [1 << 16, 1 << 8, 1]
+    return {f"#{colour:06x}" for colour in np.unique(inside).tolist()}
+
+
+def test_hosts_are_painted_by_the_true_state():
+    env = gymnasium.make(ID, render_mode="rgb_array", red="bline").unwrapped
+    env.reset(seed=0)
+    seen = set()
+    for step in range(40):
+        picture, s = env.render(), env.batch.state
+        for h, host in enumerate(HOSTS):
+            held = "privileged" if s.privileged[0] >> h & 1 else "user" if (s.user[0] | s.flagged[0]) >> h & 1 else ""
+            state = held or ("scanned" if s.scanned[0] >> h & 1 else "clean")
+            assert colours(picture, host) & set(FILLS.values()) == {FILLS[state]}, (step, host)
+            seen.add(state)
+        env.step(28 + 13 * 6 + h if step == 0 else 0)  # a Tomcat decoy on User4, which may fail
+    assert seen == set(FILLS)
+
+
+def test_decoys_are_drawn():
+    env = gymnasium.make(ID, render_mode="rgb_array", red="sleep").unwrapped
+    env.reset(seed=0)
+    before = env.render()
+    host = HOSTS.index("User2")
+    assert env.batch.buffers.action_mask[0, 28 + 13 + host]  # Femitter works there
+    env.step(28 + 13 + host)
+    assert "#047857" in colours(env.render(), "User2")
+    assert "#047857" not in colours(before, "User2")
+
+
+def test_gymnasium_records_pictures(tmp_path):
+    env = RenderCollection(gymnasium.make(ID, render_mode="rgb_array", horizon=5))
+    env.reset(seed=0)
+    for _ in range(5):
+        env.step(0)
+    frames = env.render()
+    assert len(frames) == 6
+    assert gymnasium.make(ID, render_mode="rgb_array_list").render_mode == "rgb_array_list"
+
+
+@pytest.mark.skipif(importlib.util.find_spec("moviepy") is None, reason="RecordVideo needs moviepy")
+def test_gymnasium_records_a_video(tmp_path):
+    env = RecordVideo(gymnasium.make(ID, render_mode="rgb_array", horizon=5), str(tmp_path), lambda episode: True)
+    env.reset(seed=0)
+    for _ in range(5):
+        env.step(0)
+    env.close()
+    assert list(tmp_path.glob("*.mp4"))
+
+
+def test_a_vector_is_rendered_game_by_game():
+    env = gymnasium.make_vec(ID, num_envs=3, render_mode="rgb_array")
+    env.reset(seed=0)
+    env.step([0, 28 + 13 + HOSTS.index("User2"), 1])
+    frames = env.render()
+    assert len(frames) == 3
+    single = gymnasium.make(ID, render_mode="rgb_array")
+    single.reset(seed=0)
+    single.step(0)
+    np.testing.assert_array_equal(frames[0], single.render())
+    assert "#047857" in colours(frames[1], "User2")
+    assert isinstance(gymnasium.make_vec(ID, num_envs=2, render_mode="ansi").render_mode, str)
+    assert gymnasium.make_vec(ID, num_envs=2).render() is None
+    with pytest.raises(ConfigError, match="render_mode is 'human'"):
+        gymnasium.make_vec(ID, num_envs=2, render_mode="human")
+
+
+def test_copies_without_a_seed_play_different_games():
+    """As Gymnasium has it, and as `make_vec_env` of Stable-Baselines3 relies on; with a seed they play the same."""
+
+    def game(seed=None):
+        env = gymnasium.make(ID, red="meander")
+        env.reset(seed=seed)
+        first = [env.step(0)[0] for _ in range(15)]
+        env.reset()
+        return np.array([*first, *(env.step(0)[0] for _ in range(15))])
+
+    assert any((game() != game()).any() for _ in range(3))
+    np.testing.assert_array_equal(game(seed=3), game(seed=3))
+    option = gymnasium.make(ID, red="meander", seed=3)  # an option of the environment
+    observations = [option.reset()[0], *(option.step(0)[0] for _ in range(15))]
+    np.testing.assert_array_equal(observations[1:], game(seed=3)[:15])
 
 
 @pytest.mark.parametrize("action", [145, -1, 0.5, "sleep", None, [1, 2], 2**70])

@@ -4,8 +4,10 @@ What Blue knows but CybORG does not report (its decoys, its last action, the tim
 own games against a sleeping Red, which get the same actions: decoys depend on Blue alone.
 """
 
+import subprocess
 import sys
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, Self
 
@@ -32,11 +34,52 @@ def check_clone(checkout: Path) -> None:
         raise ConfigError(f"{checkout} is not a clone of cage-challenge/cage-challenge-2: it has no CybORG/CybORG")
 
 
+def commit_of(checkout: Path) -> str:
+    """The commit of a clone, abbreviated, with a + if its files were changed; empty if git does not know."""
+    if not (checkout / ".git").exists():
+        return ""  # git would answer for a repository around it
+    found = []
+    for command in (("rev-parse", "--short=7", "HEAD"), ("status", "--porcelain", "--untracked-files=no")):
+        try:
+            done = subprocess.run(["git", "-C", str(checkout), *command], capture_output=True, text=True, check=True)
+        except (OSError, subprocess.CalledProcessError):
+            return ""
+        found.append(done.stdout.strip())
+    return found[0] + "+" * bool(found[1])
+
+
+_IMPORTS = """
+import sys
+import numpy
+sys.path.insert(0, sys.argv[1])
+from CybORG import CybORG
+from CybORG.Agents import B_lineAgent, GreenAgent, RedMeanderAgent, SleepAgent
+from CybORG.Agents.Wrappers import ChallengeWrapper
+"""
+
+
+@cache
+def check_interpreter(checkout: Path, python: Path | None) -> None:
+    """Raises `ConfigError` if an interpreter cannot import CybORG, before workers would fail one after the other."""
+    interpreter = str(python or sys.executable)
+    command = [interpreter, "-W", "ignore", "-c", _IMPORTS, str(checkout.absolute() / "CybORG")]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError as error:
+        raise ConfigError(f"{python} cannot be started: {error.strerror}") from None
+    if done.returncode:
+        reason = (done.stderr.strip().splitlines() or ["no message"])[-1].removeprefix("ModuleNotFoundError: ")
+        raise ConfigError(
+            f"{reason} in {interpreter}; give an interpreter that has CybORG's requirements with --cyborg-python"
+        )
+
+
 def cyborg_source(
     checkout: Path, python: Path | None, *, red: str, green: bool, horizon: int, true_state_every: int = 0
 ) -> Source:
     check_clone(checkout)
     one_of("red", red, REDS)
+    check_interpreter(checkout, python)
     shapes = Shapes(
         NUM_BITS, "uint8", discrete_actions(NUM_ACTIONS), ("red",), NUM_HOSTS if true_state_every else 0, "uint8"
     )
@@ -58,6 +101,7 @@ class Cyborg(Cage2):
         horizon: steps per episode.
         stream: train, evaluate or heldout: streams have no games in common.
         seed: of the games; several take equal shares.
+        first_index: index of the first environment, for a batch that is part of a larger one.
         true_state_every: steps between reads of the true state; 0 for never.
         **options: those of `Cage2` that concern the observation.
     """
@@ -77,6 +121,7 @@ class Cyborg(Cage2):
         horizon: int = 100,
         stream: str = "train",
         seed: int | Sequence[int] = 0,
+        first_index: int = 0,
         true_state_every: int = 0,
         **options: Any,
     ):
@@ -87,7 +132,8 @@ class Cyborg(Cage2):
             checkout, python, red=red, green=green, horizon=horizon, true_state_every=true_state_every
         )
         self._first_seed = one_of("stream", stream, STREAMS) << 32
-        self.hosted = Hosted(source, num_envs, host, seed=(np.atleast_1d(seed) + self._first_seed).tolist())
+        seeds = (np.atleast_1d(seed) + self._first_seed).tolist()
+        self.hosted = Hosted(source, num_envs, host, seed=seeds, first_index=first_index)
         self.true_state = self.hosted.true_state
         self._kinds = np.zeros(num_envs, np.int8)
         self.episode_kinds = self._kinds

@@ -18,6 +18,15 @@ from cavalcade.envs.cage2.reward import PARTS
 from cavalcade.envs.cage2.text import game_lines
 
 
+def rendered(batch: Cage2, mode: str, e: int) -> Any:
+    """One game of a batch in a render mode."""
+    if mode == "ansi":
+        return "\n".join(game_lines(batch, e))
+    from cavalcade.envs.cage2.picture import draw
+
+    return draw(batch, e)
+
+
 class Cage2Env(gymnasium.Env):
     """One game. Options are those of `Cage2`; the horizon truncates an episode.
 
@@ -25,21 +34,28 @@ class Cage2Env(gymnasium.Env):
     `batch.state` is the true state.
     """
 
-    metadata = {"render_modes": ["ansi"], "render_fps": 4}
+    metadata = {"render_modes": ["ansi", "rgb_array"], "render_fps": 4}
 
     def __init__(self, *, render_mode: str | None = None, dtype: str = "float32", **options: Any):
-        one_of("render_mode", render_mode, (None, "ansi"))
+        one_of("render_mode", render_mode, (None, *self.metadata["render_modes"]))
         self.render_mode = render_mode
+        self._seeded = "seed" in options
         self.batch = Cage2(1, dtype=dtype, autoreset=False, threads=1, **options)
         self.observation_space = self.batch.spec.observation_space
         self.action_space = self.batch.spec.action_space
         self._action = np.zeros(1, np.int64)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None):
-        """Begins the next episode, or with a seed the first of that seed. Options are not accepted."""
+        """Begins the next episode, or with a seed the first of that seed. Options are not accepted.
+
+        Without any seed, here or for the environment, the first reset draws one, so that copies play different games.
+        """
         super().reset(seed=seed)
         if options:
             raise ConfigError(f"reset options are {options!r}; Cage2 has none, give them to gymnasium.make")
+        if seed is None and not self._seeded:
+            seed = int(self.np_random.integers(2**31))
+        self._seeded = True
         buffers = self.batch.reset(seed=seed)
         return buffers.observation[0].copy(), self._info()
 
@@ -59,9 +75,9 @@ class Cage2Env(gymnasium.Env):
         """The action mask (145,), under the name that sb3-contrib expects."""
         return self.batch.buffers.action_mask[0].copy()
 
-    def render(self) -> str | None:
-        """The game as text, with render_mode ansi."""
-        return "\n".join(game_lines(self.batch)) if self.render_mode == "ansi" else None
+    def render(self) -> Any:
+        """The game as text with render_mode ansi, as a picture (640, 960, 3) with rgb_array."""
+        return rendered(self.batch, self.render_mode, 0) if self.render_mode else None
 
     def _info(self) -> dict[str, Any]:
         parts = self.batch.reward_parts[0].tolist()
@@ -79,9 +95,19 @@ class Cage2VectorEnv(gymnasium.vector.VectorEnv):
     `_final_obs` and `_final_info` mark the rows.
     """
 
-    metadata = {"render_modes": [], "autoreset_mode": AutoresetMode.SAME_STEP}
+    metadata = {"render_modes": ["ansi", "rgb_array"], "render_fps": 4, "autoreset_mode": AutoresetMode.SAME_STEP}
 
-    def __init__(self, num_envs: int = 1, *, copy: bool = True, dtype: str = "float32", **options: Any):
+    def __init__(
+        self,
+        num_envs: int = 1,
+        *,
+        render_mode: str | None = None,
+        copy: bool = True,
+        dtype: str = "float32",
+        **options: Any,
+    ):
+        one_of("render_mode", render_mode, (None, *self.metadata["render_modes"]))
+        self.render_mode = render_mode
         self.batch = Cage2(num_envs, dtype=dtype, **options)
         self.num_envs = num_envs
         self.copy = copy
@@ -116,6 +142,12 @@ class Cage2VectorEnv(gymnasium.vector.VectorEnv):
             )
         given = (self._given(array) for array in (buffers.reward, buffers.terminated, buffers.truncated))
         return self._given(buffers.observation), *given, info
+
+    def render(self) -> tuple[Any, ...] | None:
+        """Every game of the batch in the render mode; meant for a few."""
+        if not self.render_mode:
+            return None
+        return tuple(rendered(self.batch, self.render_mode, e) for e in range(self.num_envs))
 
     def _given(self, array: NDArray) -> NDArray:
         return array.copy() if self.copy else array

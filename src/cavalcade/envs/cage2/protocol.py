@@ -47,6 +47,11 @@ def cell(horizon: int, red: str, returns: NDArray[np.float64]) -> Cell:
     return Cell(horizon, red, float(returns.mean()), _Z * deviation / len(returns) ** 0.5, len(returns), deviation)
 
 
+def first_index(horizon: int, red: str, episodes: int) -> int:
+    """Index of the first environment of a cell, so that no two cells have a game in common."""
+    return (horizon * len(AGENTS) + one_of("red", red, AGENTS)) * episodes
+
+
 def nine_cells(
     actor: Actor,
     *,
@@ -57,13 +62,10 @@ def nine_cells(
     horizons: Iterable[int] = HORIZONS,
     **options: Any,
 ) -> Iterator[Cell]:
-    """Plays the protocol on held-out games; options as for `Cage2`.
-
-    Cells have no game in common: environment indices start at (horizon · number of Reds + Red) · episodes.
-    """
+    """Plays the protocol on held-out games; options as for `Cage2`."""
     for horizon in horizons:
         for red in reds:
-            first = (horizon * len(AGENTS) + one_of("red", red, AGENTS)) * episodes
+            first = first_index(horizon, red, episodes)
             common = {"revision": revision, "horizon": horizon, "seed": seed, "first_index": first}
             env = Cage2(episodes, red=red, stream="heldout", **common, **options)
             yield cell(horizon, red, episode_returns(actor, env))

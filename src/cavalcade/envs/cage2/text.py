@@ -78,19 +78,26 @@ def red_name(env: Cage2, e: int = 0) -> str:
     return REDS[env.state.red[e]]
 
 
-def game_lines(env: Cage2, e: int = 0) -> list[str]:
-    """The whole game as plain text: the actions, then a table of the hosts."""
+def game_lines(env: Cage2, e: int = 0, *, secrets: bool = True, why: str = "") -> list[str]:
+    """The whole game as plain text: the actions, then a table of the hosts.
+
+    secrets: show what Blue cannot know: actions of Red and Green, and what Red holds. why: a remark on Blue's action.
+    """
     s = env.state
     lines = [
         f"step {s.step[e]}  reward {env.buffers.reward[e]:.1f}  so far {s.total[e] / 10:.1f}  "
         f"operational service {service_line(env, e)}",
         f"  Blue  {blue_line(env, e)}",
-        f"  Red   {red_line(env, e)}",
     ]
-    if env.params.green:
+    if why:
+        lines.append(f"        {why}")
+    if secrets:
+        lines.append(f"  Red   {red_line(env, e)}")
+    if secrets and env.params.green:
         lines.append(f"  Green {green_line(env, e)}")
-    lines.append(f"  {'host':<12}{'Blue sees':<10}{'believes':<12}{'Red holds':<12}decoys")
-    lines += [
-        f"  {v.name:<12}{v.activity:<10}{v.belief:<12}{v.held:<12}{v.decoys}".rstrip() for v in host_views(env, e)
-    ]
+    held = f"{'Red holds':<12}" * secrets
+    lines.append(f"  {'host':<12}{'Blue sees':<10}{'believes':<12}{held}decoys")
+    for v in host_views(env, e):
+        held = f"{v.held:<12}" * secrets
+        lines.append(f"  {v.name:<12}{v.activity:<10}{v.belief:<12}{held}{v.decoys}".rstrip())
     return lines

@@ -40,6 +40,8 @@ from cavalcade.envs.cage2.scenario import (
 )
 from cavalcade.envs.cage2.state import allocate, host_bits
 
+SHIPPED = Path(__file__).with_name("recorded")  # a part of tests/data/cage2 that comes with the package
+
 # Recorded fields: axes after [episode, step]. State fields have one entry more than steps: index 0 is after reset.
 STEP_FIELDS: dict[str, tuple[int, ...]] = {
     **dict.fromkeys(

@@ -1,6 +1,5 @@
 """CAGE-2 in our simulator, on the CPU or on a GPU."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +11,6 @@ from cavalcade.envs.cage2.workflow import WorkflowCage2
 from cavalcade.ppo.distributed import Ranks
 from cavalcade.ppo.engines.cuda.engine import CudaEngine
 from cavalcade.targets.base import Prepared, Setup
-from cavalcade.targets.cage2 import play
 from cavalcade.targets.cage2.config import Cage2Config
 from cavalcade.targets.cage2.gpu import cuda_device, cuda_engine
 from cavalcade.targets.cage2.shared import Cage2BaseTarget, with_order, workflow_options
@@ -24,7 +22,6 @@ class Cage2Target(Cage2BaseTarget):
 
     name = "cage2"
     Config = Cage2Config
-    PlayOptions = play.Options
 
     def make_env(self, config: Cage2Config, threads: int = 0, first_index: int = 0) -> Cage2:
         """The games of all policies, with the workflow order if one is set."""
@@ -63,9 +60,6 @@ class Cage2Target(Cage2BaseTarget):
             raise ConfigError("device is cuda on several ranks; ranks train on CPUs, leave out --device")
         check_ranks(config)
         return super().share(config, ranks)
-
-    def play(self, options: play.Options, load: Callable[[str], Any]) -> None:
-        play.play(options)
 
 
 TARGET = Cage2Target()

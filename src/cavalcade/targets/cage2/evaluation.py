@@ -2,23 +2,26 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
 from cavalcade.config.base import Settings, whole
-from cavalcade.core.errors import ConfigError
-from cavalcade.envs.cage2.cyborg import check_clone
+from cavalcade.core.errors import ConfigError, one_of
+from cavalcade.envs.cage2.cyborg import commit_of
 from cavalcade.envs.cage2.orders import CAGE2
 from cavalcade.envs.cage2.protocol import HORIZONS, LEADERBOARD, REDS, Actor, Cell, total
+from cavalcade.envs.cage2.record import revision_of
 from cavalcade.envs.cage2.scripted import BLUES, greedy
 from cavalcade.envs.cage2.task import Cage2Task
 from cavalcade.ppo.mlp_policy import MlpPolicy
-from cavalcade.targets.base import Score, Scores
-from cavalcade.targets.cage2.scoring import best_policy, cyborg_score, score
+from cavalcade.targets.base import Progress, Score, Scores, no_progress
+from cavalcade.targets.cage2.scoring import best_policy, cyborg_cell, score
 
 _GREEDY = ("greedy", "greedy-corrected")
+_CELLS = {f"{red}-{horizon}": (horizon, red) for horizon in HORIZONS for red in REDS}
 
 
 @dataclass(frozen=True)
@@ -30,8 +33,11 @@ class Options(Settings):
 
     episodes: int = whole(1000, 2)
     """Episodes per cell."""
-    revisions: tuple[Literal["head", "leaderboard-2022"], ...] = ("leaderboard-2022", "head")
-    """CybORG revisions to score on; the 2022 leaderboard was made with leaderboard-2022."""
+    revisions: tuple[Literal["head", "leaderboard-2022"], ...] = ()
+    """CybORG revisions to score on, by default both; the 2022 leaderboard was made with leaderboard-2022.
+    With --cyborg: the revision that the clone must have, by default that on which the policy was trained."""
+    cells: tuple[str, ...] = ()
+    """Cells to score, as Red and steps: bline-30, meander-100; by default all nine."""
     sampled: bool = False
     """Sample actions instead of acting greedily."""
     member: int | None = None
@@ -42,14 +48,14 @@ class Options(Settings):
     Of a greedy baseline: order of host types."""
     seed: int = whole(1, 0)
     """Seed of the games; they never overlap with training."""
-    simulator: Literal["cavalcade", "cyborg"] = "cavalcade"
-    """Play in our simulator or in your own checkout of CybORG."""
+    simulator: Literal["cavalcade", "cyborg"] | None = None
+    """Play in our simulator or in your own checkout of CybORG; by default in CybORG if --cyborg is given."""
     cyborg: Path | None = None
-    """With --simulator cyborg: a clone of cage-challenge/cage-challenge-2."""
+    """A clone of cage-challenge/cage-challenge-2 to play in."""
     cyborg_python: Path | None = None
-    """With --simulator cyborg: Python interpreter with CybORG's dependencies; by default this one."""
+    """With --cyborg: Python interpreter with CybORG's dependencies; by default this one."""
     workers: int = whole(2, 1)
-    """With --simulator cyborg: number of worker processes."""
+    """With --cyborg: number of worker processes."""
 
     def __post_init__(self):
         super().__post_init__()
@@ -57,26 +63,53 @@ class Options(Settings):
             raise ConfigError(
                 "simulator is cyborg without --cyborg; name your clone of cage-challenge/cage-challenge-2"
             )
+        if self.simulator == "cavalcade" and self.cyborg is not None:
+            raise ConfigError(f"simulator is cavalcade with --cyborg {self.cyborg}; leave one out")
+        for name in self.cells:
+            one_of("cells", name, _CELLS)
+
+    @property
+    def chosen_cells(self) -> list[tuple[int, str]]:
+        """Horizon and Red of the cells to score, in the order of the protocol."""
+        return [pair for name, pair in _CELLS.items() if name in self.cells or not self.cells]
 
 
-def evaluate(policy: MlpPolicy | str, options: Options) -> Scores:
+def evaluate(policy: MlpPolicy | str, options: Options, progress: Progress = no_progress) -> Scores:
     """Scores a policy, or a baseline by name, on the nine cells, beside the leaderboard of 2022."""
     make_actor, task, name = _baseline(policy, options) if isinstance(policy, str) else _trained(policy, options)
-    if options.cyborg:
-        check_clone(options.cyborg)
     plain: dict[str, Any] = {
-        "policy": name, "episodes": options.episodes, "simulator": options.simulator, "greedy": not options.sampled
+        "policy": name, "episodes": options.episodes, "simulator": "cyborg" if options.cyborg else "cavalcade",
+        "greedy": not options.sampled,
     }  # fmt: skip
+    simulator, revisions = "cavalcade", options.revisions or ("leaderboard-2022", "head")
+    if options.cyborg:
+        clone = _clone(options, None if isinstance(policy, str) else task.revision)
+        plain["clone"] = clone
+        simulator, revisions = f"cyborg at commit {clone['commit'] or 'unknown'}", (clone["revision"],)
     results: dict[str, list[Cell]] = {}
-    lines = [f"{name}, {options.episodes:,} episodes per cell, mean ± 95 %"]
-    revisions = options.revisions if options.simulator == "cavalcade" else ("checkout",)
+    lines = [f"{name}, {options.episodes:,} episodes per cell, mean ± 95 %, simulator {simulator}"]
     for revision in revisions:
-        results[revision] = cells = list(_cells(options, make_actor(), task, revision))
+        results[revision] = cells = list(_cells(options, make_actor(), task, revision, progress))
         lines += _cell_lines(revision, cells)
-    lines += _leaderboard_lines()
+    if len(options.chosen_cells) == len(_CELLS):
+        lines += _leaderboard_lines()
     plain["revisions"] = {r: [c._asdict() for c in cells] for r, cells in results.items()}
     plain["totals"] = {r: dict(zip(("total", "interval"), total(c), strict=True)) for r, c in results.items()}
     return Scores(tuple(_scores(results, options.episodes)), "\n".join(lines), plain)
+
+
+def _clone(options: Options, trained_on: str | None) -> dict[str, str]:
+    """Path, commit and revision of the clone; raises `ConfigError` if it is not of the revision that is wanted."""
+    assert options.cyborg is not None
+    commit, revision = commit_of(options.cyborg), revision_of(options.cyborg)
+    wanted = options.revisions or ((trained_on,) if trained_on else (revision,))
+    if revision not in wanted:
+        why = "was asked for" if options.revisions else "is what the policy was trained on"
+        raise ConfigError(
+            f"{options.cyborg} is of revision {revision} (commit {commit or 'unknown'}); {' or '.join(wanted)} {why}: "
+            f"check out the other one (leaderboard-2022: 606813b), or give --revisions {revision}"
+        )
+    return {"path": str(options.cyborg), "commit": commit, "revision": revision}
 
 
 def _scores(results: dict[str, list[Cell]], episodes: int) -> Iterator[Score]:
@@ -86,14 +119,21 @@ def _scores(results: dict[str, list[Cell]], episodes: int) -> Iterator[Score]:
             yield Score(f"{revision} {c.red} {c.horizon}", c.mean, c.interval, episodes)
 
 
-def _cells(options: Options, actor: Actor, task: Cage2Task, revision: str) -> Iterator[Cell]:
-    if options.simulator == "cavalcade":
-        official = {"revision": revision, "green": False}
-        return score(actor, task, REDS, HORIZONS, options.episodes, seed=options.seed, **official)
-    assert options.cyborg is not None
-    return cyborg_score(
-        actor, task, options.episodes, options.cyborg, options.cyborg_python, workers=options.workers, seed=options.seed
-    )
+def _cells(options: Options, actor: Actor, task: Cage2Task, revision: str, progress: Progress) -> Iterator[Cell]:
+    official: dict[str, Any] = {"revision": revision, "green": False}
+    cells, episodes, seed = options.chosen_cells, options.episodes, options.seed
+    for i, (horizon, red) in enumerate(cells):
+        if not options.cyborg:
+            yield from score(actor, task, [red], [horizon], episodes, seed=seed, **official)
+            continue
+        news = partial(_told, progress, f"cell {i + 1} of {len(cells)}, {red} {horizon}", episodes)
+        there = (options.cyborg, options.cyborg_python)
+        workers = options.workers
+        yield cyborg_cell(actor, task, red, horizon, episodes, *there, workers=workers, seed=seed, progress=news)
+
+
+def _told(progress: Progress, where: str, episodes: int, done: int) -> None:
+    progress(f"playing in CybORG: {where}, {min(done, episodes)} of {episodes} episodes")
 
 
 def _baseline(name: str, options: Options) -> tuple[Callable[[], Actor], Cage2Task, str]:
@@ -106,7 +146,7 @@ def _baseline(name: str, options: Options) -> tuple[Callable[[], Actor], Cage2Ta
     if options.order:
         types = [CAGE2.names[i] for i in CAGE2.parse(options.order)]
         blue = greedy(types, corrected=name == "greedy-corrected")
-    if options.simulator == "cyborg" and name not in ("random", "sleep", "react"):
+    if options.cyborg and name not in ("random", "sleep", "react"):
         raise ConfigError(f"{name} reads the true state, which the protocol of CybORG does not show")
 
     def make() -> Actor:
@@ -118,29 +158,44 @@ def _baseline(name: str, options: Options) -> tuple[Callable[[], Actor], Cage2Ta
 
 def _trained(policy: MlpPolicy, options: Options) -> tuple[Callable[[], Actor], Cage2Task, str]:
     """A factory of the policy's runner, the task that it observes, and its name."""
-    task = getattr(policy.config, "task", None)
-    if not isinstance(task, Cage2Task):
-        raise ConfigError(f"{policy.path} was trained on {policy.config.target}, not on CAGE-2")
-    name = f"{policy.label} at update {policy.update}, {'sampled' if options.sampled else 'greedy'}"
-    if policy.order:
-        name += (f", {policy.path.stem}" if policy.path.is_file() else "") + f", order {policy.order}"
-    member = 0
-    if policy.policies > 1:
-        member = best_policy(policy)[0] if options.member is None else options.member
-        name += f", policy {member} of {policy.policies}" + ", the best in validation" * (options.member is None)
-    elif options.member and not policy.path.is_file():
-        policy.runner(options.member)  # raises if there is no such policy
-    policy.runner(member)
+    task = task_of(policy)
+    member, name = chosen(policy, options.member, options.sampled)
     return lambda: policy.runner(member, greedy=not options.sampled, seed=options.seed), task, name
 
 
+def task_of(policy: Any) -> Cage2Task:
+    """The task that a policy was trained on; raises `ConfigError` if it is not CAGE-2."""
+    task = getattr(policy.config, "task", None)
+    if not isinstance(task, Cage2Task):
+        raise ConfigError(f"{policy.path} was trained on {policy.config.target}, not on CAGE-2")
+    return task
+
+
+def chosen(policy: MlpPolicy, member: int | None, sampled: bool) -> tuple[int, str]:
+    """Index of the policy that plays, by default the best on validation games, and its description."""
+    name = f"{policy.label} at update {policy.update}, {'sampled' if sampled else 'greedy'}"
+    if policy.order:
+        name += (f", {policy.path.stem}" if policy.path.is_file() else "") + f", order {policy.order}"
+    index = 0
+    if policy.policies > 1:
+        index = best_policy(policy)[0] if member is None else member
+        name += f", policy {index} of {policy.policies}" + ", the best in validation" * (member is None)
+    elif member and not policy.path.is_file():  # of a search, the number of a training that was loaded
+        index = member
+    policy.runner(index)  # raises if there is no such policy
+    return index, name
+
+
 def _cell_lines(revision: str, cells: list[Cell]) -> list[str]:
-    lines = [f"\nrevision {revision}", f"  {'steps':>5}" + "".join(f"{red:>20}" for red in REDS)]
+    reds = [red for red in REDS if any(c.red == red for c in cells)]
+    lines = [f"\nrevision {revision}", f"  {'steps':>5}" + "".join(f"{red:>20}" for red in reds)]
     for horizon in HORIZONS:
-        row = [c for red in REDS for c in cells if (c.horizon, c.red) == (horizon, red)]
-        lines.append(f"  {horizon:>5}" + "".join(f"{c.mean:>12.2f} ± {c.interval:<5.2f}" for c in row))
+        row = {c.red: f"{c.mean:>12.2f} ± {c.interval:<5.2f}" for c in cells if c.horizon == horizon}
+        if row:
+            lines.append((f"  {horizon:>5}" + "".join(row.get(red, " " * 20) for red in reds)).rstrip())
     mean, interval = total(cells)
-    return [*lines, f"  total {mean:.2f} ± {interval:.2f}"]
+    of = "" if len(cells) == len(_CELLS) else f" of {len(cells)} {'cell' if len(cells) == 1 else 'cells'}"
+    return [*lines, f"  total{of} {mean:.2f} ± {interval:.2f}"]
 
 
 def _leaderboard_lines() -> list[str]:

@@ -1,88 +1,146 @@
-"""A game of CAGE-2 in the terminal, step by step."""
+"""A game of CAGE-2 in the terminal, step by step: a trained policy, a scripted Blue or a person defends."""
 
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from cavalcade.config.base import Settings, whole
 from cavalcade.core.errors import ActionError, ConfigError, at_least
 from cavalcade.envs.cage2 import Cage2
 from cavalcade.envs.cage2.scenario import ACTIONS, NUM_ACTIONS
 from cavalcade.envs.cage2.scripted import BLUES
 from cavalcade.envs.cage2.text import blue_line, game_lines, green_line, host_views, red_line, red_name, service_line
+from cavalcade.ppo.mlp_policy import MlpPolicy
+from cavalcade.targets.base import LoadPolicy
+from cavalcade.targets.cage2.evaluation import chosen, task_of
+from cavalcade.targets.decision import explain
 
 _COLOURS = {"exploit": "bold red", "scan": "yellow", "privileged": "bold red", "user": "red", "unknown": "yellow"}
 
+Blue = Callable[[Cage2], tuple[NDArray, str]]  # actions, and why
+
 
 @dataclass(frozen=True)
-class Options:
+class Options(Settings):
     """Shows a game of CAGE-2: actions of Blue and Red, what Blue observes, what Red holds, and the reward so far.
 
-    `cavalcade play mettagrid` shows MettaGrid.
+    `cavalcade play RUN` shows a trained policy, with its three best actions and its value in each step; RUN is a run, a
+    checkpoint or a search of any target. `cavalcade play mettagrid` shows MettaGrid.
     """
 
-    blue: Literal["random", "sleep", "react", "human"] = "random"
-    """Defender. react repairs hosts that look compromised; human lets you type the actions."""
-    red: Literal["bline", "meander", "sleep", "mixed"] = "bline"
-    """Attacker; mixed draws one of the three."""
-    revision: Literal["head", "leaderboard-2022"] = "head"
-    """Revision of CybORG: the newest, or that of the 2022 leaderboard."""
-    variant: Literal["challenge", "workflow"] = "challenge"
-    """Blue's table as in the official wrapper (challenge) or in the CAGE-2 workflow-search scripts (workflow)."""
+    run: Path | None = None
+    """Run, checkpoint or search whose policy defends; the same as `cavalcade play RUN`."""
+    order: str | None = None
+    """Of a search: order whose policy plays, by name or as types joined with >; by default the best."""
+    member: int | None = None
+    """Index of the policy in a run with several; by default the best one on validation games.
+    Of a search: number of a training in search.csv."""
+    sampled: bool = False
+    """With a run: sample actions instead of acting greedily."""
+    blue: Literal["random", "sleep", "react", "human"] | None = None
+    """Without a run: defender, by default random. react repairs hosts that look compromised; human lets you type the
+    actions, and shows what Blue can know."""
+    show_red: bool = False
+    """With --blue human: also show Red's and Green's actions, and the hosts that Red holds."""
+    red: Literal["bline", "meander", "sleep", "mixed"] | None = None
+    """Attacker; mixed draws one of the three. By default that of the run, else bline."""
+    revision: Literal["head", "leaderboard-2022"] | None = None
+    """Revision of CybORG: the newest, or that of the 2022 leaderboard. By default that of the run, else head."""
+    variant: Literal["challenge", "workflow"] | None = None
+    """Blue's table as in the official wrapper (challenge) or in the CAGE-2 workflow-search scripts (workflow). By
+    default that of the run, else challenge."""
     green: bool = False
-    """Whether Green scans ports."""
-    horizon: int = 100
-    """Steps per game."""
-    seed: int = 0
-    """Seed of the game and of a random Blue."""
+    """Whether Green scans ports; in the game of a run that was trained with Green it does anyway."""
+    horizon: int | None = None
+    """Steps per game; by default those of the run, else 100."""
+    seed: int = whole(0, 0)
+    """Seed of the game, and of a random Blue or sampled actions."""
     delay: float = 0.3
     """Seconds between steps on a terminal."""
 
+    def __post_init__(self):
+        super().__post_init__()
+        if self.horizon is not None:
+            at_least("horizon", self.horizon, 1)
+        if self.delay < 0:
+            raise ConfigError(f"delay is {self.delay}; it must be at least 0 seconds")
+        if self.run and self.blue:
+            raise ConfigError(f"blue is {self.blue} with the run {self.run}; its policy defends, leave one out")
+        for name in ("order", "member", "sampled"):
+            if not self.run and getattr(self, name) not in (None, False):
+                raise ConfigError(f"{name} is {getattr(self, name)} without a run; name one: cavalcade play RUN")
+        if self.show_red and self.blue != "human":
+            raise ConfigError("show_red is given without --blue human; otherwise Red is always shown, leave it out")
 
-def play(options: Options) -> None:
-    at_least("horizon", options.horizon, 1)
-    if options.delay < 0:
-        raise ConfigError(f"delay is {options.delay}; it must be at least 0 seconds")
-    env = Cage2(
-        1,
-        red=options.red,
-        revision=options.revision,
-        variant=options.variant,
-        green=options.green,
-        horizon=options.horizon,
-        seed=options.seed,
-        autoreset=False,
-    )
+
+def play(options: Options, load: LoadPolicy) -> None:
+    """Plays and shows one game."""
+    if options.run:
+        policy = load(str(options.run), order=options.order, member=options.member)
+        task = task_of(policy)
+        shown: dict[str, Any] = {"red": task.red, "horizon": task.horizon, "stream": "heldout", **task.shown}
+        member, name = chosen(policy, options.member, options.sampled)
+        blue = _trained(policy[member], options)
+        print(name)
+    else:
+        shown, name = {}, options.blue or "random"
+        blue = _scripted(name, options.seed) if name != "human" else None
+    given = {name: getattr(options, name) for name in ("red", "revision", "variant", "horizon")}
+    shown |= {name: value for name, value in given.items() if value is not None}
+    shown["green"] = options.green or shown.get("green", False)
+    env = Cage2(1, **shown, seed=options.seed, autoreset=False)
     env.reset()
     env.clone().step([0])  # compiles
-    rng = np.random.default_rng(options.seed)
-    if options.blue == "human":
-        _play_human(env)
-    elif sys.stdout.isatty():
-        with Live(_picture(env), console=Console(), auto_refresh=False) as live:
-            while not env.buffers.truncated[0]:
-                env.step(BLUES[options.blue](env, rng))
-                live.update(_picture(env), refresh=True)
-                time.sleep(options.delay)
+    if blue is None:
+        _play_human(env, options.show_red)
     else:
-        print("\n".join(game_lines(env)))
-        while not env.buffers.truncated[0]:
-            env.step(BLUES[options.blue](env, rng))
-            print("\n".join(game_lines(env)))
-    print(f"{options.blue} against {red_name(env)}: {env.state.step[0]} steps, return {env.state.total[0] / 10:.1f}")
+        _show(env, blue, options.delay)
+    name = "policy" if options.run else name
+    print(f"{name} against {red_name(env)}: {env.state.step[0]} steps, return {env.state.total[0] / 10:.1f}")
 
 
-def _play_human(env: Cage2) -> None:
+def _scripted(name: str, seed: int) -> Blue:
+    rng = np.random.default_rng(seed)
+    return lambda env: (BLUES[name](env, rng), "")
+
+
+def _trained(policy: MlpPolicy, options: Options) -> Blue:
+    runner = policy.runner(0, greedy=not options.sampled, seed=options.seed)
+    return lambda env: (runner(env), explain(policy, env, ACTIONS.__getitem__))
+
+
+def _show(env: Cage2, blue: Blue, delay: float) -> None:
+    """Plays a game: redrawn in place on a terminal, else as text."""
+    if sys.stdout.isatty():
+        with Live(_picture(env, ""), console=Console(), auto_refresh=False) as live:
+            while not env.buffers.truncated[0]:
+                actions, why = blue(env)
+                env.step(actions)
+                live.update(_picture(env, why), refresh=True)
+                time.sleep(delay)
+        return
+    print("\n".join(game_lines(env)))
+    while not env.buffers.truncated[0]:
+        actions, why = blue(env)
+        env.step(actions)
+        print("\n".join(game_lines(env, why=why)))
+
+
+def _play_human(env: Cage2, show_red: bool) -> None:
     """Prompts for an action each step; an empty line sleeps, `?` lists the actions, `q` or end of input stops."""
     print("Type an action by number or by name (restore user1); Enter sleeps, ? lists the actions, q ends the game.")
     while not env.buffers.truncated[0]:
-        print("\n".join(game_lines(env)))
+        print("\n".join(game_lines(env, secrets=show_red)))
         try:
             typed = input("Blue> ").strip()
         except EOFError:
@@ -113,7 +171,7 @@ def action_from(typed: str) -> int:
     return names.index(wanted)
 
 
-def _picture(env: Cage2) -> Group:
+def _picture(env: Cage2, why: str) -> Group:
     table = Table(box=None, pad_edge=False)
     for title in ("host", "Blue sees", "believes", "Red holds", "decoys"):
         table.add_column(title)
@@ -123,8 +181,9 @@ def _picture(env: Cage2) -> Group:
         f"step {env.state.step[0]}   reward {env.buffers.reward[0]:.1f}   so far {env.state.total[0] / 10:.1f}",
         f"operational service {service_line(env)}",
         f"Blue   {blue_line(env)}",
+        *([f"       {why}"] if why else []),
         f"Red    {red_line(env)}",
     ]
     if env.params.green:
         lines.append(f"Green  {green_line(env)}")
-    return Group(*lines, table)
+    return Group(*map(Text, lines), table)

@@ -1,6 +1,6 @@
 """Scores by the official protocol."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from cavalcade.config.hosting import WorkerConfig
 from cavalcade.envs.cage2.cyborg import Cyborg
 from cavalcade.envs.cage2.env import Cage2
-from cavalcade.envs.cage2.protocol import HORIZONS, REDS, Actor, Cell, cell, episode_returns, nine_cells
+from cavalcade.envs.cage2.protocol import Actor, Cell, cell, episode_returns, first_index, nine_cells
 from cavalcade.envs.cage2.task import Cage2Task
 from cavalcade.ppo.mlp_policy import MlpPolicy
 from cavalcade.targets.returns import hosted_returns
@@ -52,19 +52,28 @@ def best_policy(saved: MlpPolicy, episodes: int = 1000) -> tuple[int, NDArray]:
     return int(means.argmax()), means
 
 
-def cyborg_score(
-    actor: Actor, task: Cage2Task, episodes: int, checkout: Path, python: Path | None, *, workers: int, seed: int
-) -> Iterator[Cell]:
-    """Scores an actor on the nine cells in a checkout of CybORG."""
+def cyborg_cell(
+    actor: Actor,
+    task: Cage2Task,
+    red: str,
+    horizon: int,
+    episodes: int,
+    checkout: Path,
+    python: Path | None,
+    *,
+    workers: int,
+    seed: int,
+    progress: Callable[[int], None] = lambda done: None,
+) -> Cell:
+    """Scores an actor on a cell in a checkout of CybORG; progress is called with the episodes done."""
     host = WorkerConfig(backend="shared", workers=min(workers, episodes))
     shown = {name: task.shown[name] for name in ("extras", "dtype")}
-    for horizon in HORIZONS:
-        for red in REDS:
-            games = min(episodes, _GAMES * host.workers)
-            env = Cyborg(checkout, games, python, host, red=red, horizon=horizon, stream="heldout", seed=seed, **shown)
-            try:
-                env.reset()
-                returns, _ = hosted_returns(actor, env, episodes, horizon)
-            finally:
-                env.close()
-            yield cell(horizon, red, returns[:episodes])
+    games = min(episodes, _GAMES * host.workers)
+    which: dict[str, Any] = {"stream": "heldout", "seed": seed, "first_index": first_index(horizon, red, episodes)}
+    env = Cyborg(checkout, games, python, host, red=red, horizon=horizon, **which, **shown)
+    try:
+        env.reset()
+        returns, _ = hosted_returns(actor, env, episodes, horizon, progress)
+    finally:
+        env.close()
+    return cell(horizon, red, returns[:episodes])

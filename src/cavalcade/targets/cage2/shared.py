@@ -15,8 +15,8 @@ from cavalcade.ppo.engine import Engine
 from cavalcade.ppo.mlp_policy import MlpPolicy
 from cavalcade.ppo.rollout import Episodes
 from cavalcade.ppo.trainer import Adapt
-from cavalcade.targets.base import Saved, Score, Scores, Target
-from cavalcade.targets.cage2 import evaluation
+from cavalcade.targets.base import LoadPolicy, Progress, Saved, Score, Scores, Target, no_progress
+from cavalcade.targets.cage2 import evaluation, play
 from cavalcade.targets.cage2.config import Cage2BaseConfig
 from cavalcade.targets.cage2.scoring import score
 from cavalcade.targets.population import load_population
@@ -29,6 +29,7 @@ class Cage2BaseTarget(Target[Any]):
     """A target whose policies play CAGE-2."""
 
     EvaluateOptions = evaluation.Options
+    PlayOptions = play.Options
 
     def run_name(self, config: Cage2BaseConfig) -> str:
         return f"{config.target}-{config.task.red}"
@@ -44,8 +45,12 @@ class Cage2BaseTarget(Target[Any]):
     def heldout(self, policy: MlpPolicy) -> Scores:
         return heldout(policy)
 
-    def evaluate(self, policy: Any, options: evaluation.Options) -> Scores:
-        return evaluation.evaluate(policy, options)
+    def evaluate(self, policy: Any, options: evaluation.Options, progress: Progress = no_progress) -> Scores:
+        return evaluation.evaluate(policy, options, progress)
+
+    def play(self, options: play.Options, load: LoadPolicy) -> None:
+        """Shows a game in our simulator, also of a policy that was trained in CybORG."""
+        play.play(options, load)
 
 
 def workflow_options(config: Cage2BaseConfig) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """MettaGrid: the simulator of the mettagrid package, with a recurrent policy."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from cavalcade.ppo.engine import Engine
 from cavalcade.ppo.engines.recurrent.engine import RecurrentEngine
 from cavalcade.ppo.threads import choose_torch_threads
 from cavalcade.ppo.trainer import Callback
-from cavalcade.targets.base import Prepared, Saved, Score, Scores, Setup, Target
+from cavalcade.targets.base import LoadPolicy, Prepared, Progress, Saved, Score, Scores, Setup, Target, no_progress
 from cavalcade.targets.hosting import host_share
 from cavalcade.targets.mettagrid import play
 from cavalcade.targets.mettagrid.arenas import arenas, game_of, layout_of
@@ -94,7 +94,7 @@ class MettagridTarget(Target[MettagridConfig]):
         """Scores sampled actions on held-out maps."""
         return self.evaluate(policy, EvaluateOptions())
 
-    def evaluate(self, policy: RecurrentPolicy, options: Any) -> Scores:
+    def evaluate(self, policy: RecurrentPolicy, options: Any, progress: Progress = no_progress) -> Scores:
         """Reward per agent-step on held-out maps, and that of random actions."""
         task, count, seed = policy.config.arena, options.arenas, options.seed
         runner = policy.runner(greedy=not options.sampled, seed=seed)
@@ -112,7 +112,7 @@ class MettagridTarget(Target[MettagridConfig]):
         plain = {"policy": str(policy.label), "update": policy.update, "mean": mine.mean, "interval": mine.interval}
         return Scores((mine, random), text, plain | {"rewards": rewards.tolist(), "random": chance.tolist()})
 
-    def play(self, options: play.Options, load: Callable[[str], Any]) -> None:
+    def play(self, options: play.Options, load: LoadPolicy) -> None:
         play.play(options, load)
 
     def record(self, policy: RecurrentPolicy, folder: Path, options: Any) -> list[str]:
@@ -123,7 +123,7 @@ class MettagridTarget(Target[MettagridConfig]):
             runner = policy.runner(greedy=not options.sampled, seed=options.seed + i)
             total = record_episode(game, HELDOUT_SEEDS + options.seed, runner, path, options.steps, index=i)
             lines.append(f"{path}  mean return of an agent {total:.3f}")
-        return lines
+        return [*lines, f"to watch: {play.HOW_TO_OPEN}"]
 
 
 def _engine(env: Hosted, config: MettagridConfig, setup: Setup) -> RecurrentEngine:

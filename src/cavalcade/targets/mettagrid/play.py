@@ -2,7 +2,6 @@
 
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,9 +14,13 @@ from cavalcade.config.base import Settings, whole
 from cavalcade.core.errors import ConfigError
 from cavalcade.envs.mettagrid.episode import Episode
 from cavalcade.envs.mettagrid.task import MettagridTask
+from cavalcade.targets.base import LoadPolicy
 from cavalcade.targets.mettagrid.arenas import game_of
+from cavalcade.targets.mettagrid.policy import RecurrentPolicy
 from cavalcade.targets.mettagrid.scoring import random_actor
 from cavalcade.vector.hosted import HELDOUT_SEEDS
+
+HOW_TO_OPEN = "drop the .json.z file on https://metta-ai.github.io/metta/mettascope/mettascope.html"
 
 
 @dataclass(frozen=True)
@@ -25,7 +28,7 @@ class Options(Settings):
     """Shows an episode on a held-out map: # walls, @ agents, other objects by their first letter."""
 
     run: Path | None = None
-    """Run or checkpoint whose policy plays; by default agents act at random."""
+    """Run or checkpoint whose policy plays, the same as `cavalcade play RUN`; by default agents act at random."""
     task: str = "forage"
     """Without --run: name of the task."""
     steps: int = whole(200, 1)
@@ -38,10 +41,12 @@ class Options(Settings):
     """On a terminal: seconds between steps."""
 
 
-def play(options: Options, load: Callable[[str], Any]) -> None:
+def play(options: Options, load: LoadPolicy) -> None:
     if options.delay < 0:
         raise ConfigError(f"delay is {options.delay}; it must be at least 0 seconds")
     policy = load(str(options.run)) if options.run else None
+    if policy and not isinstance(policy, RecurrentPolicy):
+        raise ConfigError(f"{options.run} was trained on {policy.config.target}; watch it with: play {options.run}")
     game = game_of(policy.config.arena if policy else MettagridTask(options.task))
     actor: Any = policy.runner(seed=options.seed) if policy else random_actor(options.seed)
     episode = Episode(game, HELDOUT_SEEDS + options.seed)
@@ -61,6 +66,8 @@ def play(options: Options, load: Callable[[str], Any]) -> None:
         f"{episode.simulation.current_step} steps, {episode.total.mean() / episode.simulation.current_step:.5f} "
         "reward per agent-step"
     )
+    if options.run:
+        print(f"with pictures: cavalcade record {options.run} --out FOLDER, then {HOW_TO_OPEN}")
 
 
 def _done(episode: Episode, steps: int) -> bool:
