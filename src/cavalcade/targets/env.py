@@ -17,9 +17,8 @@ from cavalcade.ppo.distributed import Ranks
 from cavalcade.ppo.mlp_policy import MlpPolicy
 from cavalcade.targets.base import Prepared, Saved, Scores, Setup, Target
 from cavalcade.targets.population import load_population, prepare_population
-from cavalcade.targets.returns import EvaluateOptions, score_on_new_seeds
+from cavalcade.targets.returns import EvaluateOptions, MakeEnv, best_on_new_seeds, score_on_new_seeds
 from cavalcade.targets.stepped import SteppedConfig
-from cavalcade.vector.hosted import HELDOUT_SEEDS
 
 ENV = "env:"
 GROUP = "cavalcade.environments"
@@ -62,6 +61,10 @@ def _make(config: EnvConfig, num_envs: int, seed: Any) -> Environment:
     return env
 
 
+def _maker(config: EnvConfig, options: EvaluateOptions) -> MakeEnv:
+    return lambda seed: _make(config, min(config.ppo.num_envs, options.episodes), [seed])
+
+
 class EnvTarget(Target[EnvConfig]):
     """User-defined environments."""
 
@@ -88,10 +91,11 @@ class EnvTarget(Target[EnvConfig]):
         """Scores greedy actions on held-out seeds."""
         return self.evaluate(policy, EvaluateOptions())
 
+    def best_member(self, policy: MlpPolicy) -> int:
+        return best_on_new_seeds(policy, _maker(policy.config, EvaluateOptions()))
+
     def evaluate(self, policy: MlpPolicy, options: Any) -> Scores:
-        config: EnvConfig = policy.config
-        count, seed = min(config.ppo.num_envs, options.episodes), HELDOUT_SEEDS + options.seed
-        return score_on_new_seeds(policy, lambda: _make(config, count, [seed]), options)
+        return score_on_new_seeds(policy, _maker(policy.config, options), options, self.member(policy, options.member))
 
 
 TARGET = EnvTarget()

@@ -1,11 +1,12 @@
 """Any Gymnasium environment, hosted in this process, in workers or in Ray actors."""
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
 
-from cavalcade.config.base import RunConfig, whole
+from cavalcade.config.base import RunConfig, whole, within
 from cavalcade.config.hosting import HostConfig, WorkerConfig
 from cavalcade.config.ppo import PPOConfig
 from cavalcade.core.errors import ConfigError
@@ -18,7 +19,8 @@ from cavalcade.targets.hosting import host_share
 from cavalcade.targets.population import check_ranks, load_population, prepare_population
 from cavalcade.targets.returns import EvaluateOptions, score_on_new_seeds
 from cavalcade.targets.stepped import SteppedConfig
-from cavalcade.vector.hosted import HELDOUT_SEEDS, Hosted
+from cavalcade.vector.actions import ActionLayout
+from cavalcade.vector.hosted import Hosted
 from cavalcade.vector.source import gym_source
 
 GYM = "gym:"
@@ -45,6 +47,9 @@ class GymConfig(SteppedConfig):
     """Updates between checkpoints; 0 writes one at the end only."""
 
     free_to_change: ClassVar[tuple[str, ...]] = (*RunConfig.free_to_change, "host.ray_address", "host.workers")
+    changeable: ClassVar[tuple[str, ...]] = (
+        *SteppedConfig.changeable, *within("host", HostConfig), "staleness", "vtrace"
+    )  # fmt: skip
 
     def __post_init__(self):
         super().__post_init__()
@@ -104,6 +109,9 @@ class GymTarget(Target[GymConfig]):
         mine = super().share(config, ranks)
         return replace(mine, host=host_share(config.host, mine.ppo.num_envs, ranks))
 
+    def action_layout(self, config: GymConfig) -> ActionLayout:
+        return gym_source(config.name, config.options).shapes.actions
+
     def policy(self, saved: Saved) -> MlpPolicy:
         return load_population(self.Config, saved)
 
@@ -116,8 +124,8 @@ class GymTarget(Target[GymConfig]):
         count = min(config.ppo.num_envs, options.episodes)
         workers = 0 if config.host.backend == "ray" else min(config.host.workers, count)
         host = WorkerConfig(backend="serial" if config.host.backend == "serial" else "shared", workers=workers)
-        seed = HELDOUT_SEEDS + options.seed
-        return score_on_new_seeds(policy, lambda: _hosted(config, host, count, seed), options)
+        make = partial(_hosted, config, host, count)
+        return score_on_new_seeds(policy, make, options, self.member(policy, options.member))
 
 
 def _hosted(config: GymConfig, host: WorkerConfig, num_envs: int, seed: int, first_index: int = 0) -> Hosted:

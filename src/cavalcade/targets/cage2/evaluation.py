@@ -17,6 +17,7 @@ from cavalcade.envs.cage2.task import Cage2Task
 from cavalcade.ppo.mlp_policy import MlpPolicy
 from cavalcade.targets.base import Score, Scores
 from cavalcade.targets.cage2.scoring import best_policy, cyborg_score, score
+from cavalcade.targets.members import choose_member
 
 _GREEDY = ("greedy", "greedy-corrected")
 
@@ -124,13 +125,9 @@ def _trained(policy: MlpPolicy, options: Options) -> tuple[Callable[[], Actor], 
     name = f"{policy.label} at update {policy.update}, {'sampled' if options.sampled else 'greedy'}"
     if policy.order:
         name += (f", {policy.path.stem}" if policy.path.is_file() else "") + f", order {policy.order}"
-    member = 0
-    if policy.policies > 1:
-        member = best_policy(policy)[0] if options.member is None else options.member
-        name += f", policy {member} of {policy.policies}" + ", the best in validation" * (options.member is None)
-    elif options.member and not policy.path.is_file():
-        policy.runner(options.member)  # raises if there is no such policy
-    policy.runner(member)
+    asked = None if policy.path.is_file() else options.member  # of a search, the number of a training
+    member, which = choose_member(policy, asked, lambda found: best_policy(found)[0])
+    name += f", {which}" if which else ""
     return lambda: policy.runner(member, greedy=not options.sampled, seed=options.seed), task, name
 
 
