@@ -13,9 +13,9 @@ from cavalcade.core.errors import at_least
 from cavalcade.ppo.distributed import Ranks, ranks_from
 from cavalcade.runs.directory import RunDirectory
 from cavalcade.runs.distributed import begun_everywhere, run_everywhere
+from cavalcade.runs.heldout import score_heldout
 from cavalcade.runs.policies import load_policy
 from cavalcade.runs.waiting import waiting
-from cavalcade.targets import target_named
 
 
 @dataclass(frozen=True)
@@ -96,6 +96,8 @@ def _train(directory: RunDirectory[Any], config: RunConfig, ranks: Ranks, *, qui
         rate = outcome.steps / max(outcome.seconds, 1e-9)
         print(f"{outcome.steps:,} steps in {outcome.seconds:.1f} s: {rate:,.0f} steps/s", flush=True)
         with waiting("evaluating on held-out games"):
-            scores = target_named(config.target).heldout(load_policy(directory.path))
+            scores, kept = score_heldout(directory.path, load_policy(directory.path))
         print(scores)
+        if kept.member:
+            print(f"evaluate, export and play use {kept.member}; --member selects another")
     return 0

@@ -73,7 +73,7 @@ def graph(saved: Any, policy: int) -> Any:
         torch.onnx.export(
             step,
             tuple(map(torch.from_numpy, inputs.values())),
-            content,
+            content,  # pyright: ignore[reportArgumentType] — the tracer writes to files and buffers
             input_names=list(inputs),
             output_names=outputs,
             dynamic_axes={name: {0: "B"} for name in (*inputs, *outputs)},
