@@ -61,9 +61,12 @@ def read_curve(path: Path) -> Curve:
 
 
 def smooth(curve: Curve, points: int = 200) -> tuple[NDArray, NDArray]:
-    """Episodes (points,) and returns (points, P), averaged over equal parts of the run."""
+    """Episodes (points,) and returns (points, P), averaged over equal parts of the run; of policies with episodes."""
+    known = curve.returns[:, ~np.isnan(curve.returns).all(axis=0)]
     edges = np.linspace(0, len(curve.episodes), min(points, len(curve.episodes)) + 1).astype(int)
     spans = [slice(a, b) for a, b in pairwise(edges) if b > a]
-    kept = [s for s in spans if not np.isnan(curve.returns[s]).all(axis=0).any()]
-    returns = [np.nanmean(curve.returns[s], axis=0) for s in kept]
+    kept = [s for s in spans if not np.isnan(known[s]).all(axis=0).any()]
+    if not kept:  # no part has episodes of all policies; the whole run does
+        return smooth(curve, min(points, len(curve.episodes)) // 2)
+    returns = [np.nanmean(known[s], axis=0) for s in kept]
     return np.array([curve.episodes[s].mean() for s in kept]), np.array(returns)

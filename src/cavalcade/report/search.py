@@ -6,7 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
+from numpy.typing import NDArray
 
 from cavalcade.core.errors import RunError
 from cavalcade.report.page import heading, page, paragraph, picture, table
@@ -14,7 +17,7 @@ from cavalcade.runs.directory import SEARCH, SUMMARY
 from cavalcade.search.verdict import iqm
 
 _BARS = 25
-_MUTED, _GREY = 0.25, "#ddd"  # opacity of effects within their uncertainty; colour of pairs that never bind
+_MUTED, _GREY = 0.25, (0.85, 0.85, 0.85, 1.0)  # share of the colour of uncertain effects; pairs that never bind
 
 
 def search_report(path: Path) -> str:
@@ -130,28 +133,33 @@ def precedence_figure(summary: dict[str, Any]) -> Figure:
             effect[i, j] = effect[j, i] = np.nan
     figure = Figure(figsize=(2.5 + 1.2 * len(names), 1.5 + 0.8 * len(names)), layout="constrained")
     axes = figure.add_subplot()
-    axes.set_facecolor(_GREY)
-    limit = max(float(np.nanmax(np.abs(np.nan_to_num(effect)))), 1e-9)
-    drawn = axes.imshow(effect, cmap="RdBu", vmin=-limit, vmax=limit, alpha=np.where(sure, 1.0, _MUTED), aspect="auto")
+    limit = max(float(np.abs(np.nan_to_num(effect)).max()), 1e-9)
+    scale = ScalarMappable(Normalize(-limit, limit), "RdBu")
+    colours = cell_colours(scale.to_rgba(effect), sure, np.isnan(effect))
+    axes.imshow(colours, aspect="auto")
     for i in range(len(names)):
         for j in range(len(names)):
             if i != j:
-                colour = text_colour(drawn, effect[i, j], bool(sure[i, j]))
+                colour = text_colour(colours[i, j])
                 axes.text(j, i, words[i, j], ha="center", va="center", fontsize=8, color=colour)
     axes.set_xticks(range(len(names)), names, rotation=30, ha="right", rotation_mode="anchor")
     axes.set_yticks(range(len(names)), names)
     axes.set_ylabel("first")
     axes.set_xlabel("before")
-    figure.colorbar(drawn, label="gain in score")
+    figure.colorbar(scale, ax=axes, label="gain in score")
     return figure
 
 
-def text_colour(drawn: Any, value: float, sure: bool) -> str:
-    """Black or white, whichever is read better on a cell of a heat map."""
-    if np.isnan(value) or not sure:
-        return "black"
-    red, green, blue, _ = drawn.cmap(drawn.norm(value))
-    return "black" if 0.299 * red + 0.587 * green + 0.114 * blue > 0.5 else "white"
+def cell_colours(colours: NDArray, sure: NDArray[np.bool_], never: NDArray[np.bool_]) -> NDArray:
+    """Colours (n, n, 4) of effects: pale where they are within their uncertainty, grey where the pair never binds."""
+    found = np.where(sure[..., None], colours, _MUTED * colours + (1 - _MUTED))
+    found[never] = _GREY
+    return found
+
+
+def text_colour(cell: NDArray) -> str:
+    """Black or white, whichever is read better on a colour."""
+    return "black" if cell[:3] @ (0.299, 0.587, 0.114) > 0.5 else "white"
 
 
 def compliance_figure(rows: list[dict[str, str]]) -> Figure:

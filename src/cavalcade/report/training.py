@@ -40,8 +40,8 @@ def curve_figure(curves: Sequence[Curve]) -> Figure:
     settled = []
     for curve in curves:
         episodes, returns = smooth(curve)
-        marker = "o" if len(episodes) == 1 else ""
-        (drawn,) = axes.plot(episodes, returns.mean(axis=1), marker, linestyle="-", label=curve.name, linewidth=1.5)
+        marker = "o" if len(episodes) == 1 else None
+        (drawn,) = axes.plot(episodes, returns.mean(axis=1), marker=marker, label=curve.name, linewidth=1.5)
         if returns.shape[1] > 1:
             axes.fill_between(episodes, returns.min(axis=1), returns.max(axis=1), alpha=0.2, color=drawn.get_color())
         settled.append(returns[int(_SETTLED * len(returns)) :].ravel())
