@@ -68,7 +68,7 @@ def graph(saved: Any, policy: int) -> Any:
     memory = [name for name in inputs if name in _MEMORY]
     outputs = ["log_probability", "value", "action", *(f"next_{name}" for name in memory)]
     content = io.BytesIO()
-    with warnings.catch_warnings(), torch.no_grad():
+    with warnings.catch_warnings():  # not without gradients: torch would fuse attention into what ONNX does not have
         warnings.simplefilter("ignore")  # of the tracer: about constants, which are meant
         torch.onnx.export(
             step,
