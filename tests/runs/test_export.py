@@ -38,6 +38,7 @@ def test_continuous_actions_are_scaled_and_clipped_as_the_policy_acts(tmp_path, 
     np.testing.assert_allclose(mean, saved.runner(0)(env), atol=1e-5)
     np.testing.assert_allclose(value, saved.evaluate(observation).value, atol=1e-5)
     np.testing.assert_allclose(action, env.source.shapes.actions.checked(saved.runner(0)(env), 64), atol=1e-5)
+    np.testing.assert_allclose(action, saved(observation), atol=1e-5)  # what the policy returns when it is called
     assert np.abs(action).max() > 1
     env.close()
 

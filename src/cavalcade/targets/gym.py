@@ -1,7 +1,7 @@
 """Any Gymnasium environment, hosted in this process, in workers or in Ray actors."""
 
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from typing import Any, ClassVar
 
 import torch
@@ -113,7 +113,11 @@ class GymTarget(Target[GymConfig]):
         return gym_source(config.name, config.options).shapes.actions
 
     def policy(self, saved: Saved) -> MlpPolicy:
-        return load_population(self.Config, saved)
+        found = load_population(self.Config, saved)
+        if found.head.integral:
+            return found
+        layout = cache(lambda: self.action_layout(found.config))  # makes an environment, once it is needed
+        return replace(found, scaled=lambda means: layout().checked(means, len(means)))
 
     def heldout(self, policy: MlpPolicy) -> Scores:
         """Scores greedy actions on held-out seeds."""
