@@ -198,7 +198,7 @@ def train(
     callbacks: Sequence[Callback] = (),
     network: MakeModule | None = None,
     writers: Sequence[str] = (),
-    init: str | Path | None = None,
+    init: "str | Path | Run | None" = None,
     **settings: Any,
 ) -> Run:
     """Trains policies with PPO.
@@ -224,7 +224,7 @@ def train(
     config = make_config(target, settings, *presets)
     path = Path(run) if run else default_path(config)
     options: dict[str, Any] = {"threads": threads, "callbacks": callbacks, "network": network, "writers": writers}
-    options["init"] = Path(init) if init else None
+    options["init"] = init.path if isinstance(init, Run) else Path(init) if init else None
     outcome = run_training(RunDirectory(path, type(config)), config, quiet=not progress, **options)
     return Run(path, outcome, network)
 

@@ -100,7 +100,7 @@ def test_bad_sources(source, tmp_path, capsys):
 
 def test_a_run_killed_before_its_first_checkpoint_keeps_its_initial_weights(source, tmp_path):
     options = {"policies": 2, "normalise_observations": True, "episodes": 20, "checkpoint_every": 0}
-    cavalcade.train("cage2", run=tmp_path / "whole", init=source, **PPO, **options)
+    cavalcade.train("cage2", run=tmp_path / "whole", init=cavalcade.Run(source), **PPO, **options)
     begun(tmp_path / "run", source, **options)  # stopped after an update …
     for path in checkpoints(tmp_path / "run" / "checkpoints")[1:]:
         shutil.rmtree(path)  # … whose checkpoint was never written
