@@ -88,9 +88,12 @@ def test_settings_that_differ_are_compared(write):
 
 def test_held_out_scores_have_intervals(write):
     curve = read_curve(write("run", [[1.0]]))
-    found = Heldout(40, "policy 1 of 2, the best in validation", (Score("bline seed 0", -17.25, 0.123, 1000),))
+    scores = (("bline seed 0", -17.25, 0.123, 1000), ("bline", -261.33, 404.98, 2), ("reward", 0.00657, 0.00108, 16))
+    found = Heldout(40, "policy 1 of 2, the best in validation", tuple(Score(*score) for score in scores))
     page = training_report([curve], [found])
     assert "<td>bline seed 0</td><td>-17.25 ± 0.12</td><td>1,000</td>" in page
+    assert "<td>-261 ± 405</td>" in page
+    assert "<td>0.0066 ± 0.0011</td>" in page
     assert "run: evaluate, export and play use policy 1 of 2, the best in validation." in page
     assert "run: no checkpoint yet." in training_report([curve], [None])
     assert heldout_of(write("empty", [[1.0]]), lambda: pytest.fail("loaded")) is None

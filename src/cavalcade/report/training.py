@@ -1,5 +1,6 @@
 """The report of training runs: learning curves with the spread over seeds, scores, and the settings that differ."""
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -9,6 +10,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from cavalcade.report.curves import Curve, smooth
 from cavalcade.report.page import heading, page, paragraph, picture, table
 from cavalcade.runs.heldout import Heldout
+from cavalcade.targets.base import Score
 
 _SETTLED = 0.1  # the axis of returns fits what comes after this share of a run
 _NONE = "–"
@@ -69,7 +71,7 @@ def _heldout_parts(curves: Sequence[Curve], heldout: Sequence[Heldout | str | No
     rows, notes = [], []
     for curve, found in zip(curves, heldout, strict=False):
         if isinstance(found, Heldout):
-            rows += [(curve.name, s.name, f"{s.mean:.5g} ± {s.interval:.2g}", f"{s.episodes:,}") for s in found.scores]
+            rows += [(curve.name, s.name, _with_interval(s), f"{s.episodes:,}") for s in found.scores]
             notes += [paragraph(f"{curve.name}: evaluate, export and play use {found.member}.")] * bool(found.member)
         else:
             notes.append(paragraph(f"{curve.name}: {found or 'no checkpoint yet'}."))
@@ -77,6 +79,12 @@ def _heldout_parts(curves: Sequence[Curve], heldout: Sequence[Heldout | str | No
         return []
     head = ("run", "score", "mean ± 95 %", "episodes")
     return [heading("Held-out episodes"), *([table(head, rows)] if rows else []), *notes]
+
+
+def _with_interval(score: Score) -> str:
+    """Mean and interval, to two digits of the interval."""
+    digits = max(0, 1 - math.floor(math.log10(score.interval))) if score.interval > 0 else 2
+    return f"{score.mean:.{digits}f} ± {score.interval:.{digits}f}"
 
 
 def _settings_parts(curves: Sequence[Curve]) -> list[str]:
