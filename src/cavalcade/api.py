@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from cavalcade.config.base import RunConfig
 from cavalcade.config.io import from_dict, merged, nested
@@ -34,6 +34,7 @@ from cavalcade.runs.directory import (
     open_run,
     write_whole,
 )
+from cavalcade.runs.history import read_history
 from cavalcade.runs.table import read_csv, read_metrics, table
 from cavalcade.runs.training import Outcome, Training, stop_on_signal
 from cavalcade.runs.waiting import COMPILING, waiting
@@ -87,12 +88,22 @@ class Run:
         """Evaluates the newest policies; options as for `cavalcade evaluate`."""
         return evaluate(self, **options)
 
-    def resume(self, *, progress: bool = True, callbacks: Sequence[Callback] = ()) -> "Run":
-        """Resumes from the newest checkpoint, exactly as if the run had never stopped."""
+    def resume(
+        self, *, progress: bool = True, callbacks: Sequence[Callback] = (), threads: int = 0, **settings: Any
+    ) -> "Run":
+        """Resumes from the newest checkpoint, exactly as if the run had never stopped.
+
+        Settings by name, e.g. episodes=200_000 or learning_rate=1e-4, change from then on: see docs/training.md.
+        """
         directory = open_run(self.path)
-        options: dict[str, Any] = {"callbacks": callbacks, "network": self.network}
-        outcome = run_training(directory, directory.config(), resume=True, quiet=not progress, **options)
+        config = changed(directory, settings)
+        options: dict[str, Any] = {"callbacks": callbacks, "network": self.network, "threads": threads}
+        outcome = run_training(directory, config, resume=True, quiet=not progress, **options)
         return Run(self.path, outcome, self.network)
+
+    def history(self) -> list[dict[str, Any]]:
+        """What the run started from, and every change of its settings: date, update, changes."""
+        return read_history(self.path)
 
 
 @dataclass(frozen=True)
@@ -147,11 +158,19 @@ class SearchRun:
         """Path of the HTML report."""
         return self.path / REPORT
 
-    def resume(self, *, progress: bool = True) -> "SearchRun":
-        """Resumes from the newest checkpoint, exactly as if the search had never stopped."""
+    def resume(self, *, progress: bool = True, threads: int = 0, **settings: Any) -> "SearchRun":
+        """Resumes from the newest checkpoint, exactly as if the search had never stopped.
+
+        Settings that have no effect on results may change, e.g. max_restarts.
+        """
         directory = open_search(self.path)
-        run_search(directory, directory.config(), resume=True, quiet=not progress)
+        run_search(directory, changed(directory, settings), resume=True, quiet=not progress, threads=threads)
         return self
+
+
+def changed(directory: RunDirectory[Any], settings: dict[str, Any]) -> Any:
+    """Configuration of an existing run, with settings given by name on top."""
+    return from_dict(directory.kind, nested(directory.kind, settings), base=directory.config())
 
 
 def make_config(target: Any, settings: dict[str, Any], *presets: Any) -> RunConfig:
@@ -179,6 +198,7 @@ def train(
     callbacks: Sequence[Callback] = (),
     network: MakeModule | None = None,
     writers: Sequence[str] = (),
+    init: "str | Path | Run | None" = None,
     **settings: Any,
 ) -> Run:
     """Trains policies with PPO.
@@ -194,6 +214,7 @@ def train(
         callbacks: called with an `Update` after each update; a callback that returns True stops the training.
         network: factory of a custom torch.nn.Module, called with observation size and outputs; see `policy.module`.
         writers: where metrics are logged in addition: tensorboard, wandb.
+        init: run or checkpoint whose policies are the initial weights; optimiser, counters and games are fresh.
         **settings: settings by name, as on the command line: red="meander", num_envs=200.
     """
     name = target if isinstance(target, str) else ""
@@ -203,6 +224,7 @@ def train(
     config = make_config(target, settings, *presets)
     path = Path(run) if run else default_path(config)
     options: dict[str, Any] = {"threads": threads, "callbacks": callbacks, "network": network, "writers": writers}
+    options["init"] = init.path if isinstance(init, Run) else Path(init) if init else None
     outcome = run_training(RunDirectory(path, type(config)), config, quiet=not progress, **options)
     return Run(path, outcome, network)
 
@@ -304,7 +326,7 @@ def load_policy(
     path: str | Path,
     *,
     order: str | None = None,
-    member: int | None = None,
+    member: int | Literal["best"] | None = None,
     network: MakeModule | None = None,
 ) -> Any:
     """Loads a trained policy from a run, a checkpoint or a search.
@@ -315,16 +337,20 @@ def load_policy(
     Args:
         path: directory of a run or a search, or a checkpoint.
         order: of a search: the order whose policy is loaded; the best by default.
-        member: of a run: index of the policy; of a search: number of a training in search.csv.
+        member: of a run with several policies: index of one, or best, which plays validation episodes; all by
+            default. Of a search: number of a training in search.csv.
         network: factory of a user-defined network.
     """
     path = Path(path)
     if is_search(path):
-        return load_search_policy(path, order or BEST, member)
+        return load_search_policy(path, order or BEST, None if member == BEST else member)
     if order is not None:
         raise ConfigError(f"order is {order!r}; {path} is not a search, its policies act as they were trained")
     found = policies.load_policy(path, network)
-    return found[member] if member is not None else found
+    if member is None:
+        return found
+    chosen = target_named(found.config.target).member(found, None if member == BEST else member)
+    return found[chosen.index] if chosen.text else found
 
 
 def evaluate(run_or_policy: Any, **options: Any) -> Scores:

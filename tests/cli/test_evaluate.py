@@ -10,11 +10,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import cavalcade
 from cavalcade.envs.cage2.cyborg import commit_of
 from cavalcade.envs.cage2.protocol import HORIZONS, REDS, nine_cells
 from cavalcade.envs.cage2.task import Cage2Task
+from cavalcade.runs.export import check_onnx
+from cavalcade.runs.policies import load_policy
 from cavalcade.targets.cage2.evaluation import Options, evaluate
-from cavalcade.targets.cage2.scoring import cyborg_cell
+from cavalcade.targets.cage2.scoring import best_policy, cyborg_cell
 
 from ..envs.cage2.fake_cyborg import make_clone
 from .helpers import refused, run
@@ -95,7 +98,36 @@ def test_a_run_and_its_checkpoints_and_members(capsys, tmp_path):
     assert run(capsys, "evaluate", tmp_path / "a", "--episodes", "50", "--member", "1", "--seed", "9")[1] != one
     status, _, err = run(capsys, "evaluate", tmp_path / "a", "--member", "3")
     assert status == 2
-    assert "policy is 3" in err
+    assert "member is 3" in err
+
+
+def test_one_rule_chooses_the_member(capsys, tmp_path):
+    """What evaluate scores is what export writes, what training announces and what the report names."""
+    _, trained, _ = run(capsys, *SMALL[:-1], "--run", tmp_path / "a", "--policies", "3")
+    _, scored, _ = run(capsys, "evaluate", tmp_path / "a", "--episodes", "20", "--revisions", "head")
+    _, written, _ = run(capsys, "export", tmp_path / "a", "--onnx", tmp_path / "p.onnx")
+    which = re.search(r"policy (\d) of 3, the best in validation", scored)
+    assert which
+    member = int(which[1])
+    means = best_policy(load_policy(tmp_path / "a"))[1]
+    assert member == means.argmax()
+    assert f"use {which[0]}; --member selects another" in trained
+    assert f"{which[0]}, largest difference from torch" in written
+    assert check_onnx(load_policy(tmp_path / "a"), member, tmp_path / "p.onnx") < 1e-4
+    kept = json.loads((tmp_path / "a" / "heldout.json").read_text())
+    assert (kept["update"], kept["member"]) == (10, which[0])
+    assert [score["name"] for score in kept["scores"]] == [*(f"bline seed {i}" for i in range(3)), "bline"]
+    assert all(score["interval"] > 0 for score in kept["scores"])
+    run(capsys, "report", tmp_path / "a")
+    assert f"use {which[0]}" in (tmp_path / "a" / "report.html").read_text()
+    found = cavalcade.load_policy(tmp_path / "a", member="best")
+    assert len(found) == 1
+    assert (found.weights[0] == cavalcade.load_policy(tmp_path / "a").weights[member]).all()
+    assert (
+        "policy 0 of 3, largest"
+        in run(capsys, "export", tmp_path / "a", "--onnx", tmp_path / "q.onnx", "--member", "0")[1]
+    )
+    assert "member is 7" in refused(capsys, "export", tmp_path / "a", "--onnx", tmp_path / "q.onnx", "--member", "7")
 
 
 def test_some_cells_only(capsys, tmp_path):

@@ -10,6 +10,7 @@ import pytest
 from cavalcade.cli.search import translate
 from cavalcade.envs.cage2.orders import CAGE2
 from cavalcade.envs.cage2.workflow import WorkflowCage2
+from cavalcade.runs.history import read_history
 from cavalcade.search.policies import load_search_policy
 
 from .helpers import refused, run
@@ -49,6 +50,29 @@ def test_search_tells_what_it_does_and_what_it_found(capsys, tmp_path):
         assert words in out
     assert re.search(r"scoring took [\d.]+%", out)
     assert "\x1b" not in out
+
+
+def test_a_resumed_search_changes_only_what_has_no_effect_on_results(capsys, finished):
+    before = (finished / "search.csv").read_bytes()
+    for option, said in (
+        ("--total-episodes 999999", "total_episodes is 999999; in"),
+        ("--learning-rate 1e-3", "learning_rate is 0.001; in"),
+        ("--num-envs 7", "num_envs is 7; in"),
+        ("--confirm 3", "confirm is 3; in"),
+        ("--max-restarts 3", "max_restarts is given with cage2"),
+    ):
+        err = refused(capsys, "search", "--resume", finished, *option.split())
+        assert said in err
+        assert "given with" in err or "cannot change, begin a new search" in err
+    status, _, err = run(
+        capsys, "search", "--resume", finished, "--threads", "1", "--keep-checkpoints", "1", "--checkpoint-every", "7",
+        "--quiet",
+    )  # fmt: skip
+    assert status == 0, err
+    assert (finished / "search.csv").read_bytes() == before
+    (event,) = read_history(finished)
+    assert event["changes"] == {"checkpoint_every": [100, 7], "keep_checkpoints": [2, 1]}
+    assert "checkpoint_every: 7" in (finished / "config.yaml").read_text()
 
 
 def test_a_summary_and_a_report_are_left(finished):

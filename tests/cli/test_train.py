@@ -67,7 +67,7 @@ def test_what_stands_in_the_way_of_speed_is_said(capsys, tmp_path):
         (["train", "cage2", "--engine", "cpu", "--replay", "2"], ["replay is 2", "--engine torch"]),
         (["train", "cage2", "--dedup", "on", "--value-clip", "1"], ["value_clip is 1.0", "--dedup off"]),
         (["train", "--resume", "/nowhere"], ["/nowhere is not a run directory"]),
-        (["train", "--resume", "/nowhere", "--epochs", "3"], ["--epochs"]),
+        (["train", "--resume", "/nowhere", "--epochs", "3"], ["/nowhere is not a run directory"]),
         (["profile", "cage2", "--updates", "0"], ["updates is 0"]),
         (["profile", "cage2", "--cprofile", "/nowhere/x"], ["no folder /nowhere"]),
         (["train", "cage2", "--target", "chess"], ["target is 'chess'"]),

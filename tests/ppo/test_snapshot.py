@@ -14,6 +14,7 @@ from cavalcade.ppo.engines.cpu.engine import CpuEngine
 from cavalcade.ppo.engines.cuda.engine import CudaEngine
 from cavalcade.ppo.engines.torch import TorchEngine
 from cavalcade.ppo.snapshot import Counters, Snapshot, select
+from cavalcade.ppo.state import MOMENTS
 from tests.ppo.engines.recurrent.test_engine import learner as recurrent_learner
 from tests.ppo.engines.recurrent.toy import Cue
 
@@ -150,6 +151,22 @@ def test_an_engine_can_be_put_back(make, name):
     assert_equal(engine.snapshot(), then)
     assert_same_course(advance(engine, 2), course)
     assert_equal(engine.snapshot(), after)
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_an_engine_starts_from_trained_weights(make, name):
+    trained, new, fresh = (make(name) for _ in range(3))
+    advance(trained, 2)
+    source, before = copied(trained.snapshot()), copied(fresh.snapshot())
+    new.start_from(source)
+    found = copied(new.snapshot())
+    moments = {key: value for key, value in source.learner.items() if key in MOMENTS}
+    assert_equal(found, before._replace(policy=source.policy, learner=before.learner | moments))
+    course = advance(new, 1)
+    assert any(not torch.equal(x, source.policy[key]) for key, x in new.snapshot().policy.items())
+    if name in RESUMABLE:  # as a checkpoint of update 0
+        fresh.restore(found)
+        assert_same_course(advance(fresh, 1), course)
 
 
 def test_replayed_rollouts_are_part_of_it(make):

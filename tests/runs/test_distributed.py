@@ -15,6 +15,7 @@ from cavalcade.cli import main
 from cavalcade.core.errors import ConfigError
 from cavalcade.ppo.distributed import Ranks
 from cavalcade.runs.checkpoint import checkpoints
+from cavalcade.runs.history import read_history
 
 CAGE2 = "cage2 --num-envs 12 --rollout-steps 50 --minibatches 4 --hidden 16 --device cpu --threads 1"
 METTAGRID = (
@@ -181,3 +182,22 @@ def test_minibatches_of_ranks_are_those_of_one_process():
             t, e = np.divmod(mine[cut[m] : cut[m + 1]], 4)
             found |= set((t * 12 + 4 * rank + e).tolist())
         assert found == whole
+
+
+def test_ranks_start_from_trained_weights_and_resume_with_other_settings(tmp_path):
+    """As one process does."""
+    small = CAGE2.split()
+    alone([*small, "--episodes", "12", "--run", tmp_path / "source", "--quiet"])
+    init = ["--seed", "5", "--init", tmp_path / "source", "--episodes", "12", "--quiet"]
+    more = ["--episodes", "24", "--learning-rate", "1e-3", "--quiet"]
+    alone([*small, *init, "--run", tmp_path / "one"])
+    alone(["--resume", tmp_path / "one", *more])
+    train([*small, *init, "--run", tmp_path / "two", "--keep-checkpoints", "9"], ranks=2)
+    first = load_file(checkpoints(tmp_path / "two" / "checkpoints")[0] / "policy.safetensors")
+    for name, mine in weights(tmp_path / "source").items():
+        np.testing.assert_array_equal(first[name], mine)
+    train(["--resume", tmp_path / "two", *more], ranks=2)
+    assert_same(tmp_path / "one", tmp_path / "two")
+    events = read_history(tmp_path / "two")
+    assert [sorted(event) for event in events] == [["date", "init", "update"], ["changes", "date", "update"]]
+    assert events[1]["changes"] == {"ppo.learning_rate": [0.002, 0.001], "episodes": [12, 24]}

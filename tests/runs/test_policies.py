@@ -7,7 +7,8 @@ import pytest
 from cavalcade.cli import main
 from cavalcade.core.errors import ConfigError, RunError
 from cavalcade.envs.cage2 import Cage2
-from cavalcade.runs.export import check_onnx, export_onnx, mask_words, masks_itself
+from cavalcade.runs.export import check_onnx, export_onnx
+from cavalcade.runs.export_order import mask_words, masks_itself
 from cavalcade.runs.policies import load_policy
 from cavalcade.targets.cage2.shared import order_mask
 

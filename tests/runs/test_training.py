@@ -197,8 +197,8 @@ def test_a_full_disk(tmp_path):
 def test_a_changed_configuration_is_refused(copy):
     file = copy / "config.yaml"
     before, logs = file.read_text(), (copy / "metrics.jsonl").read_bytes()
-    file.write_text(before.replace("learning_rate: 0.002", "learning_rate: 0.1").replace("seed: 0", "seed: 1"))
-    said = r"was changed after 00000030 was written: seed 0 before, 1 now; ppo.learning_rate 0.002 before, 0.1 now;"
+    file.write_text(before.replace("hidden:\n  - 16", "hidden:\n  - 32").replace("seed: 0", "seed: 1"))
+    said = r"was changed after 00000030 was written: seed 0 before, 1 now; ppo.hidden \(16,\) before, \(32,\) now;"
     with pytest.raises(RunError, match=said):
         train(copy, resume=True)
     assert (copy / "metrics.jsonl").read_bytes() == logs

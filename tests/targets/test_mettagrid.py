@@ -2,12 +2,15 @@
 
 import json
 import re
+import shutil
 import zlib
 
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 
+import cavalcade
 from cavalcade.cli.targets import parse_target
 from cavalcade.cli.train import Options
 from cavalcade.config.recurrent import RecurrentPPOConfig
@@ -15,6 +18,7 @@ from cavalcade.core.errors import ConfigError
 from cavalcade.envs.mettagrid.episode import Episode, record_episode
 from cavalcade.envs.mettagrid.task import MettagridTask
 from cavalcade.runs.checkpoint import checkpoints
+from cavalcade.runs.history import read_history
 from cavalcade.runs.policies import load_policy
 from cavalcade.targets.mettagrid.arenas import game_of, layout_of
 from cavalcade.targets.mettagrid.callbacks import Monitor
@@ -177,8 +181,8 @@ def test_a_stopped_run_resumes_and_counts_on(capsys, tmp_path):
     config = (folder / "config.yaml").read_text()
     (folder / "config.yaml").write_text(config.replace("monitor_every: 10", "monitor_every: 3"))
     assert run(capsys, "train", "--resume", folder)[0] == 0
-    (folder / "config.yaml").write_text(config.replace("gamma: 0.99", "gamma: 0.5"))
-    assert "gamma" in refused(capsys, "train", "--resume", folder)
+    (folder / "config.yaml").write_text(config.replace("core: gru", "core: lstm"))
+    assert "core" in refused(capsys, "train", "--resume", folder)
 
 
 def test_a_teacher_must_suit_the_task(trained, capsys, tmp_path):
@@ -300,10 +304,57 @@ def test_steps_name_both_numbers():
         RecurrentPPOConfig(batch_size=1024, minibatch_size=512, bptt_horizon=64).steps(12)
 
 
-def test_other_verbs_say_that_a_policy_is_of_another_kind(trained, capsys):
-    said = refused(capsys, "export", trained, "--onnx", "x.onnx")
-    assert "is a recurrent policy; only feed-forward policies export" in said
-    assert load_policy(trained).policy.actions == 5
+def test_the_exported_graph_plays_as_the_policy_does(trained, capsys, tmp_path):
+    import onnxruntime
+
+    status, out, err = run(capsys, "export", trained, "--onnx", tmp_path / "p.onnx")
+    assert status == 0, err
+    assert "hidden (B, 16) float32, cell (B, 16) float32; outputs" in out
+    saved = load_policy(trained)
+    assert saved.policy.actions == 5
+    session = onnxruntime.InferenceSession(str(tmp_path / "p.onnx"), providers=["CPUExecutionProvider"])
+    tokens, runner = saved.policy.layout.tokens, saved.runner(greedy=True)
+    env = cavalcade.make_env("mettagrid", num_envs=2, env_options=tuple(ARENA[1:]), backend="serial")
+    memory = {name: np.zeros((8, 16), np.float32) for name in ("hidden", "cell")}
+    same = []
+    for _ in range(15):  # within an episode
+        b = env.buffers
+        inputs = {"observation": b.observation.reshape(8, -1, 3)[:, :tokens], "action_mask": b.action_mask}
+        _, _, action, *after = session.run(None, inputs | memory)
+        memory = dict(zip(memory, after, strict=True))
+        expected = runner(env)
+        same.append((np.asarray(action) == expected).mean())
+        env.step(expected)
+    env.close()
+    assert np.mean(same) > 0.99  # near ties aside
+    assert np.abs(memory["cell"]).max() > 0.01
+
+
+def test_a_finished_run_is_extended_and_another_begun_from_its_weights(trained, capsys, tmp_path):
+    shutil.copytree(trained, tmp_path / "longer")
+    args = ("--steps", "3584", "--learning-rate", "1e-4", "--evaluate-every", "0", "--quiet")
+    status, _, err = run(capsys, "train", "--resume", tmp_path / "longer", *args)
+    assert status == 0, err
+    assert rows(tmp_path / "longer")[-1]["learning_rate"] == pytest.approx([1e-4 / 7], rel=1e-4)
+    assert read_history(tmp_path / "longer")[0]["changes"]["steps"] == [3072, 3584]
+    new = (*SMALL, "--run", tmp_path / "new", "--init", trained, "--steps", "512", "--checkpoint-every", "0", "--quiet")
+    status, _, err = run(capsys, *new, "--optimizer", "muon")
+    assert status == 0, err
+    zero, source = (load_file(path / "policy.safetensors") for path in (
+        tmp_path / "new" / "checkpoints" / "00000000", checkpoints(trained / "checkpoints")[-1]
+    ))  # fmt: skip
+    assert all(torch.equal(tensor, source[name]) for name, tensor in zero.items())
+    wider = (*SMALL, "--run", tmp_path / "wide", "--init", trained, "--steps", "512", "--width", "32")
+    assert "whose policies have width 16; this run has 32" in refused(capsys, *wider, "--quiet")
+    assert "width is 32; in" in refused(capsys, "train", "--resume", trained, "--width", "32")
+
+
+def test_a_report_has_numbers(trained, capsys, tmp_path):
+    status, _, err = run(capsys, "report", trained, "--out", tmp_path / "r.html")
+    assert status == 0, err
+    page = (tmp_path / "r.html").read_text()
+    assert "nan" not in page.split("</svg>")[1]
+    assert "<td>reward</td>" in page
 
 
 def test_a_measured_run_is_read_without_its_first_seconds(tmp_path):

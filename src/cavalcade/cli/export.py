@@ -7,24 +7,28 @@ import tyro
 
 from cavalcade.api import load_policy
 from cavalcade.cli.parse import parse
-from cavalcade.core.errors import ConfigError, RunError
-from cavalcade.ppo.mlp_policy import MlpPolicy
+from cavalcade.core.errors import RunError
 from cavalcade.runs.directory import is_search
-from cavalcade.runs.export import check_onnx, export_onnx, mask_words
+from cavalcade.runs.export import check_onnx, export_onnx, interface
+from cavalcade.runs.export_order import mask_words
+from cavalcade.targets import target_named
 
 _TOLERANCE = 1e-4
 
 
 @dataclass(frozen=True)
 class Options:
-    """Writes a policy as an ONNX graph with observation and action mask as inputs, and checks it against PyTorch."""
+    """Writes a policy as an ONNX graph with observation and action mask as inputs, and checks it against PyTorch.
+
+    The memory of a recurrent policy is an input and an output.
+    """
 
     policy: tyro.conf.Positional[Path]
     """Run, checkpoint or search."""
     onnx: Path
     """File to write."""
     member: int | None = None
-    """Index of the policy in a run with several; by default the first.
+    """Index of the policy in a run with several; by default the best one on validation games.
     Of a search: number of a training in search.csv."""
     order: str | None = None
     """Of a search: order whose policy is written, by name or as types joined with >; by default the best."""
@@ -34,15 +38,14 @@ def run(args: list[str]) -> int:
     options = parse(Options, args, "export")
     searched = is_search(options.policy)
     saved = load_policy(options.policy, order=options.order, member=options.member if searched else None)
-    member = 0 if searched else options.member or 0
-    if not isinstance(saved, MlpPolicy):
-        raise ConfigError(f"{options.policy} is a recurrent policy; only feed-forward policies export")
-    saved.runner(member)  # raises if there is no such policy
+    member, which = target_named(saved.config.target).member(saved, None if searched else options.member)
     export_onnx(saved, member, options.onnx)
     gap = check_onnx(saved, member, options.onnx)
     if gap > _TOLERANCE:
         raise RunError(f"{options.onnx} differs from the policy by {gap:.1e}; it must be below {_TOLERANCE:.0e}")
-    print(f"{options.onnx}: policy {member} of {saved.path}, largest difference from torch {gap:.1e}")
-    if saved.order:
-        print(f"order {saved.order}: {mask_words(saved)}")
+    name = f"{saved.path}, {which}" if which else str(saved.path)
+    print(f"{options.onnx}: {name}, largest difference from torch {gap:.1e}")
+    print(interface(options.onnx))
+    if order := getattr(saved, "order", ""):
+        print(f"order {order}: {mask_words(saved)}")
     return 0

@@ -6,12 +6,15 @@ from pathlib import Path
 import tyro
 
 from cavalcade.cli.parse import parse
-from cavalcade.core.errors import ConfigError
+from cavalcade.core.errors import CavalcadeError, ConfigError
 from cavalcade.report.curves import read_curve
 from cavalcade.report.page import save_picture
 from cavalcade.report.search import search_report, summary_figure
 from cavalcade.report.training import curve_figure, training_report
 from cavalcade.runs.directory import REPORT, SEARCH, write_whole
+from cavalcade.runs.heldout import Heldout, heldout_of
+from cavalcade.runs.policies import load_policy
+from cavalcade.runs.waiting import waiting
 
 
 @dataclass(frozen=True)
@@ -24,6 +27,17 @@ class Options:
     """File to write; by default report.html in the first run directory."""
     picture: Path | None = None
     """Also write the plot to this file; the suffix selects PNG, SVG or PDF."""
+    heldout: bool = True
+    """Of training runs: also show scores on held-out episodes, and play them now if a run was not scored at its end."""
+
+
+def _heldout(path: Path) -> Heldout | str | None:
+    """Scores of a run, or why there are none."""
+    try:
+        with waiting("evaluating on held-out games"):
+            return heldout_of(path, lambda: load_policy(path))
+    except CavalcadeError as error:
+        return f"no scores, {error}"
 
 
 def run(args: list[str]) -> int:
@@ -38,7 +52,8 @@ def run(args: list[str]) -> int:
         text, figure = search_report(first), summary_figure(first)
     else:
         curves = [read_curve(path) for path in options.runs]
-        text, figure = training_report(curves), curve_figure(curves)
+        heldout = [_heldout(path) for path in options.runs] if options.heldout else []
+        text, figure = training_report(curves, heldout), curve_figure(curves)
     write_whole(out, text)
     print(out)
     if options.picture:

@@ -10,6 +10,7 @@ from cavalcade.api import run_search, search_config
 from cavalcade.cli.orders import select_reward
 from cavalcade.cli.parse import option, parse
 from cavalcade.cli.search_merge import MergeOptions, audit, merge
+from cavalcade.cli.targets import parse_resumed
 from cavalcade.config.io import differences
 from cavalcade.core.errors import ConfigError, RunError, at_least
 from cavalcade.runs.directory import SUMMARY, RunDirectory
@@ -48,10 +49,15 @@ class Options:
 
 @dataclass(frozen=True)
 class ResumeOptions:
-    """Resumes a search from its newest checkpoint, exactly as if it had never stopped."""
+    """Resumes a search from its newest checkpoint, exactly as if it had never stopped.
+
+    Settings that have no effect on results may change, e.g. `--max-restarts`.
+    """
 
     resume: Path
     """Run directory."""
+    threads: int = 0
+    """CPU threads; 0 for as many as before."""
     quiet: bool = False
     """Print errors only."""
 
@@ -65,9 +71,10 @@ def run(args: list[str]) -> int:
     if args[:1] in (["audit"], ["replay"]):  # its name in 0.1
         return audit(args[1:])
     if any(arg.split("=")[0] == "--resume" for arg in args):
-        resumed = parse(ResumeOptions, args, "search")
-        directory = open_search(resumed.resume)
-        return _search(directory, directory.config(), quiet=resumed.quiet, resume=True)
+        directory = open_search(Path(option(args, "resume") or ""))
+        resumed = parse_resumed(ResumeOptions, directory.path, directory.config(), args, "search")
+        at_least("threads", resumed.threads, 0)
+        return _search(directory, resumed.config, quiet=resumed.quiet, threads=resumed.threads, resume=True)
     options = parse(Options, args, "search", _defaults(args))
     at_least("threads", options.threads, 0)
     at_least("seeds", options.seeds, 1)

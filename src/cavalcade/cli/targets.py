@@ -1,6 +1,7 @@
 """Options of verbs that take a target: the target comes first and determines the settings."""
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 from cavalcade.cli.parse import option, parse
@@ -31,6 +32,12 @@ def parse_target(common: type, args: list[str], verb: str) -> tuple[str, Any]:
     if name and options.config.target != name:
         raise ConfigError(f"target is {options.config.target!r} and {name!r}; leave out --target")
     return name, options
+
+
+def parse_resumed(common: type, path: Path, config: RunConfig, args: list[str], verb: str) -> Any:
+    """Options of a resumed run: those of `common`, and as `config` its settings with those that are given on top."""
+    kind = _with_settings(common, config)
+    return parse(kind, args, verb, kind(resume=path, config=config))
 
 
 def _with_settings(common: type, base: RunConfig) -> Any:

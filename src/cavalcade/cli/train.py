@@ -6,16 +6,16 @@ from typing import Any, Literal
 
 from cavalcade.api import default_path, run_training
 from cavalcade.cli.orders import select_reward
-from cavalcade.cli.parse import import_from_here, option, parse
-from cavalcade.cli.targets import parse_target
+from cavalcade.cli.parse import import_from_here, option
+from cavalcade.cli.targets import parse_resumed, parse_target
 from cavalcade.config.base import RunConfig
 from cavalcade.core.errors import at_least
 from cavalcade.ppo.distributed import Ranks, ranks_from
 from cavalcade.runs.directory import RunDirectory
 from cavalcade.runs.distributed import begun_everywhere, run_everywhere
+from cavalcade.runs.heldout import score_heldout
 from cavalcade.runs.policies import load_policy
 from cavalcade.runs.waiting import waiting
-from cavalcade.targets import target_named
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,9 @@ class Options:
     With mettagrid also laptop, workstation, ultra_fast or original."""
     run: Path | None = None
     """Run directory; by default runs/TARGET-TIME."""
+    init: Path | None = None
+    """Run or checkpoint whose policies are the initial weights; optimiser, counters and games are fresh.
+    One policy for each, or the best in validation for all."""
     threads: int = 0
     """CPU threads, per rank with torchrun; 0 measures which number is fastest."""
     writers: tuple[Literal["tensorboard", "wandb"], ...] = ()
@@ -44,11 +47,15 @@ class Options:
 class ResumeOptions:
     """Resumes a run from its newest checkpoint, exactly as if it had never stopped.
 
-    The state of hosted environments cannot be saved: they begin new episodes.
+    Settings given as options change from then on: `--episodes 200000` extends a run, finished or not. Those that the
+    saved state depends on cannot change; `--init` starts a new run instead. The state of hosted environments cannot be
+    saved: they begin new episodes.
     """
 
     resume: Path
     """Run directory."""
+    threads: int = 0
+    """CPU threads, per rank with torchrun; 0 for as many as before."""
     writers: tuple[Literal["tensorboard", "wandb"], ...] = ()
     """Also log metrics to TensorBoard or Weights & Biases."""
     quiet: bool = False
@@ -59,9 +66,11 @@ def run(args: list[str]) -> int:
     import_from_here()
     ranks = ranks_from()
     if option(args, "resume") is not None:
-        resumed = parse(ResumeOptions, args, "train")
-        directory, config = run_everywhere(resumed.resume, ranks)
-        return _train(directory, config, ranks, quiet=resumed.quiet, writers=resumed.writers, resume=True)
+        directory, config = run_everywhere(Path(option(args, "resume") or ""), ranks)
+        resumed = parse_resumed(ResumeOptions, directory.path, config, args, "train")
+        at_least("threads", resumed.threads, 0)
+        given = {"writers": resumed.writers, "threads": resumed.threads, "resume": True}
+        return _train(directory, resumed.config, ranks, quiet=resumed.quiet, **given)
     args, notes = select_reward(args)
     _, options = parse_target(Options, args, "train")
     at_least("threads", options.threads, 0)
@@ -70,7 +79,8 @@ def run(args: list[str]) -> int:
     directory, config = begun_everywhere(directory, config, ranks)
     if ranks.first and not options.quiet:
         print("\n".join(notes), end="\n" * len(notes))
-    return _train(directory, config, ranks, quiet=options.quiet, writers=options.writers, threads=options.threads)
+    given = {"writers": options.writers, "threads": options.threads, "init": options.init}
+    return _train(directory, config, ranks, quiet=options.quiet, **given)
 
 
 def _train(directory: RunDirectory[Any], config: RunConfig, ranks: Ranks, *, quiet: bool, **options: Any) -> int:
@@ -86,6 +96,8 @@ def _train(directory: RunDirectory[Any], config: RunConfig, ranks: Ranks, *, qui
         rate = outcome.steps / max(outcome.seconds, 1e-9)
         print(f"{outcome.steps:,} steps in {outcome.seconds:.1f} s: {rate:,.0f} steps/s", flush=True)
         with waiting("evaluating on held-out games"):
-            scores = target_named(config.target).heldout(load_policy(directory.path))
+            scores, kept = score_heldout(directory.path, load_policy(directory.path))
         print(scores)
+        if kept.member:
+            print(f"evaluate, export and play use {kept.member}; --member selects another")
     return 0

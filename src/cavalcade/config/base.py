@@ -17,8 +17,16 @@ def number(default: float | None, low: float, high: float) -> Any:
     return dataclasses.field(default=default, metadata={"low": low, "high": high})
 
 
+def within(name: str, kind: "type[Settings]") -> tuple[str, ...]:
+    """The changeable settings of a group, as the configuration that has the group names them."""
+    return tuple(f"{name}.{setting}" for setting in kind.changeable)
+
+
 class Settings:
     """Checks the bounds of its fields. Subclasses are frozen dataclasses and add checks between fields."""
+
+    changeable: ClassVar[tuple[str, ...]] = ()
+    """Settings that may change when a run is resumed: the saved state does not depend on them."""
 
     def __post_init__(self):
         for field in dataclasses.fields(self):  # pyright: ignore[reportArgumentType] — subclasses are dataclasses
@@ -44,11 +52,18 @@ class RunConfig(Settings):
     """Checkpoints kept."""
 
     free_to_change: ClassVar[tuple[str, ...]] = ("checkpoint_every", "keep_checkpoints")
-    """Settings that may differ when a run is resumed."""
+    """Settings that have no effect on results; they may differ when a run is resumed."""
+    instead: ClassVar[str] = "start a new run from its weights with --init"
+    """What to do to change any other setting."""
 
     def __post_init__(self):
         super().__post_init__()
         seed_from("seed", self.seed)
+
+    @classmethod
+    def may_change(cls) -> tuple[str, ...]:
+        """Settings, and groups of them, that may differ when a run is resumed."""
+        return (*cls.free_to_change, *cls.changeable)
 
     @property
     def updates(self) -> int:

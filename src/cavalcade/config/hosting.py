@@ -1,7 +1,7 @@
 """Settings of hosted environments: single environments in this process, in workers, or in Ray actors."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from cavalcade.config.base import Settings, number, whole
 from cavalcade.core.errors import ConfigError
@@ -25,6 +25,8 @@ class WorkerConfig(Settings):
     max_restarts: int = whole(10, 0)
     """Worker restarts after which the run stops, with a checkpoint."""
 
+    changeable: ClassVar[tuple[str, ...]] = ("workers", "spin", "worker_timeout", "max_restarts")
+
     def __post_init__(self):
         super().__post_init__()
         if not self.worker_timeout > 0:
@@ -44,6 +46,8 @@ class HostConfig(WorkerConfig):
     ray_address: str = ""
     """With backend ray: address of a cluster, e.g. auto or 10.0.0.1:6379. Without one, Ray runs on this machine and
     listens on loopback only."""
+
+    changeable: ClassVar[tuple[str, ...]] = (*WorkerConfig.changeable, "ray_address")
 
     def __post_init__(self):
         super().__post_init__()

@@ -4,7 +4,7 @@ import dataclasses
 import difflib
 import types
 import typing
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Literal, TypeVar
 
 import yaml
@@ -71,16 +71,29 @@ def _convert(kind: Any, value: Any, where: str, base: Any) -> Any:
     return value
 
 
-def differences(one: Any, other: Any, where: str = "") -> list[str]:
-    """The settings in which two configurations of a kind differ, in words."""
+def flat(config: Any, where: str = "") -> dict[str, Any]:
+    """All settings by dotted name, as plain data."""
+    found = {}
+    for name, value in (config if isinstance(config, dict) else as_dict(config)).items():
+        found |= flat(value, f"{where}{name}.") if isinstance(value, dict) else {f"{where}{name}": value}
+    return found
+
+
+def differences(one: Any, other: Any, where: str = "", besides: Iterable[str] = ()) -> list[str]:
+    """The settings in which two configurations of a kind differ, in words; `besides`: settings that may."""
     found = []
     for f in dataclasses.fields(one):
-        a, b = getattr(one, f.name), getattr(other, f.name)
+        a, b, name = getattr(one, f.name), getattr(other, f.name), f"{where}{f.name}"
         if dataclasses.is_dataclass(a):
-            found += differences(a, b, f"{where}{f.name}.")
-        elif a != b:
-            found.append(f"{where}{f.name} {a} before, {b} now")
+            found += differences(a, b, f"{name}.", besides)
+        elif a != b and not listed(name, besides):
+            found.append(f"{name} {a} before, {b} now")
     return found
+
+
+def listed(name: str, names: Iterable[str]) -> bool:
+    """Whether a dotted name, or a group that it belongs to, is among some names."""
+    return any(name == one or name.startswith(f"{one}.") for one in names)
 
 
 def parse_options(texts: tuple[str, ...]) -> dict[str, Any]:

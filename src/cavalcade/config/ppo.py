@@ -1,7 +1,7 @@
 """Settings of PPO (Schulman et al. 2017)."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from cavalcade.config.base import Settings, number, whole
 from cavalcade.core.errors import ConfigError
@@ -40,6 +40,11 @@ class CommonPPOConfig(Settings):
     timeout_is_terminal: bool = False
     """Treat a truncation as a termination instead of bootstrapping from the final observation."""
 
+    changeable: ClassVar[tuple[str, ...]] = (
+        "epochs", "learning_rate", "schedule", "gamma", "gae_lambda", "clip", "value_coef", "value_clip",
+        "entropy_coef", "grad_clip", "target_kl", "normalise_advantages", "timeout_is_terminal",
+    )  # fmt: skip
+
 
 @dataclass(frozen=True)
 class PPOConfig(CommonPPOConfig):
@@ -64,6 +69,8 @@ class PPOConfig(CommonPPOConfig):
     engine: Literal["auto", "cpu", "torch"] = "auto"
     """What computes PPO on the CPU: cpu, compiled kernels; torch, the reference in plain PyTorch; auto, the faster
     one that supports all settings."""
+
+    changeable: ClassVar[tuple[str, ...]] = (*CommonPPOConfig.changeable, "minibatches", "grad_accum", "dedup")
 
     def __post_init__(self):
         super().__post_init__()

@@ -1,7 +1,7 @@
 """Settings of recurrent policies: the network, PPO with backpropagation through time, auxiliary losses, the machine."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from cavalcade.config.base import Settings, number, whole
 from cavalcade.config.ppo import CommonPPOConfig
@@ -51,6 +51,8 @@ class RecurrentPPOConfig(CommonPPOConfig):
     vtrace: bool = False
     """Recompute advantages for each minibatch, corrected for how far the policy has moved since (V-trace)."""
 
+    changeable: ClassVar[tuple[str, ...]] = (*CommonPPOConfig.changeable, "minibatch_size", "weight_decay", "vtrace")
+
     def __post_init__(self):
         super().__post_init__()
         for name, part in (("batch_size", "minibatch_size"), ("minibatch_size", "bptt_horizon")):
@@ -97,6 +99,11 @@ class AuxiliaryConfig(Settings):
     contrastive_logsumexp: float = number(0.01, 0, 1e6)
     """Coefficient of its logsumexp regularisation."""
 
+    changeable: ClassVar[tuple[str, ...]] = (
+        "priority_alpha", "priority_beta", "teacher", "kickstart_action", "kickstart_value", "kickstart_steps",
+        "contrastive_coef", "contrastive_temperature", "contrastive_logsumexp",
+    )  # fmt: skip
+
     def __post_init__(self):
         super().__post_init__()
         if not 0 < self.contrastive_temperature <= 100:
@@ -117,3 +124,5 @@ class MachineConfig(Settings):
     """Mode of torch.compile for the network."""
     offload: bool = False
     """Keep experience in pinned host memory instead of GPU memory."""
+
+    changeable: ClassVar[tuple[str, ...]] = ("device", "precision", "compile", "offload")

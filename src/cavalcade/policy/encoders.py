@@ -46,7 +46,7 @@ class ConvEncoder(nn.Module):
         tag = v.features.index("tag") if "tag" in v.features else -1
         is_tag = feature == tag
         channel = torch.where(is_tag, len(v.features) + value.clamp(max=v.tags - 1), feature)
-        row, column = place >> 4, place & 15
+        row, column = place // 16, place % 16
         fits = (place != END) & (feature < len(v.features))
         seen = fits & (place != NOWHERE) & (row < v.height) & (column < v.width)
         weight: Tensor = self.weight  # pyright: ignore[reportAssignmentType]
@@ -54,7 +54,7 @@ class ConvEncoder(nn.Module):
         size = v.channels * (cells + 1)  # per channel: cells, and one slot for no place
         spot = channel * (cells + 1) + torch.where(seen, row * v.width + column, cells)
         spot = torch.where(seen | (fits & (place == NOWHERE)), spot, size)  # invalid tokens go to a last bin
-        painted = torch.zeros(len(flat), size + 1, dtype=strength.dtype, device=tokens.device)
+        painted = torch.zeros(flat.shape[0], size + 1, dtype=strength.dtype, device=tokens.device)
         painted = painted.scatter_add(1, spot, strength)[:, :-1].view(-1, v.channels, cells + 1)
         picture = painted[..., :-1].reshape(-1, v.channels, v.height, v.width)
         found = self.pictured(self._pictured(picture)) + self.placeless(painted[..., -1])
@@ -94,7 +94,7 @@ class PerceiverEncoder(nn.Module):
     def _places(self, place: Tensor) -> Tensor:
         """Fourier features of rows and columns, and 1 if the token has a place, else 0."""
         here = (place < NOWHERE).float().unsqueeze(-1)
-        spots = torch.stack([place >> 4, place & 15], -1).float() / 15
+        spots = torch.stack([place // 16, place % 16], -1).float() / 15
         turns = spots.unsqueeze(-1) * math.pi * 2 ** torch.arange(self.frequencies, device=place.device)
         waves = torch.cat([turns.sin(), turns.cos()], -1).flatten(-2)
         return torch.cat([waves * here, here], -1)

@@ -26,7 +26,7 @@ from cavalcade.ppo.distributed import ALONE, Ranks
 from cavalcade.ppo.keys import environment_keys, policy_keys
 from cavalcade.ppo.rollout import Episodes
 from cavalcade.ppo.snapshot import Counters, Snapshot
-from cavalcade.ppo.state import EngineState, HyperParams, SavedTensors, load_into
+from cavalcade.ppo.state import MOMENTS, EngineState, HyperParams, SavedTensors, load_into
 
 
 class Engine(ABC):
@@ -135,6 +135,13 @@ class Engine(ABC):
         self.env.load_state(dict(snapshot.games))
         if not self.env.resumable:
             self.forget_games()
+        self.refresh()
+
+    def start_from(self, source: Snapshot) -> None:
+        """Takes over weights and running moments of trained policies; optimiser, counters and games stay fresh."""
+        _, fresh = self.tensors()
+        moments = {name: source.learner[name] for name in MOMENTS if name in fresh}
+        self.load_tensors(source.policy, fresh | moments)
         self.refresh()
 
     def push_reward_weights(self) -> None:  # noqa: B027

@@ -1,7 +1,7 @@
 """Trained feed-forward policies: call one with observations to get actions; a runner plays batches."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -56,6 +56,7 @@ class MlpPolicy:
     scale: NDArray  # (P, O)
     order: str = ""  # the order they follow, if any
     mask: PolicyMask | None = None  # of the order, if a mask enforces it
+    scaled: Callable[[NDArray], NDArray] | None = None  # continuous actions as the environment takes them
 
     recurrent = False
 
@@ -75,10 +76,8 @@ class MlpPolicy:
     def __getitem__(self, policy: int) -> "MlpPolicy":
         """A single policy."""
         which = self._which(policy)
-        parts = (self.weights[which], self.context[which], self.shift[which], self.scale[which])
-        return MlpPolicy(
-            self.path, self.config, self.update, self.head, self.spec, *parts, order=self.order, mask=self.mask
-        )
+        parts = {name: getattr(self, name)[which] for name in ("weights", "context", "shift", "scale")}
+        return replace(self, **parts)
 
     def __call__(
         self,
@@ -97,7 +96,7 @@ class MlpPolicy:
         else:
             draws = (rng or np.random.default_rng()).random((len(x), self.head.draws))
             found = self.head.sample(logits, allowed, torch.from_numpy(draws))
-        actions = found.numpy()
+        actions = self.scaled(found.numpy()) if self.scaled else found.numpy()
         return actions if not one else int(actions[0]) if not self.head.parts and self.head.integral else actions[0]
 
     def evaluate(self, observation: ArrayLike, mask: ArrayLike | None = None, state: None = None) -> Evaluation:

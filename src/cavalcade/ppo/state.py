@@ -38,6 +38,10 @@ class HyperParams:
         return cls(**{n: np.array(given.get(n, [getattr(config, n)] * policies), np.float64) for n in names})
 
 
+# Running moments that belong to the weights: what a policy has learnt depends on them.
+MOMENTS = tuple(f"{what}_{part}" for what in ("observation", "return") for part in ("count", "mean", "square"))
+
+
 class SavedTensors:
     """Base of dataclasses of tensors that are saved in a checkpoint, with counters and episodes in progress."""
 

@@ -4,12 +4,16 @@ import json
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cavalcade.config.io import flat
 from cavalcade.core.errors import RunError
 from cavalcade.runs.directory import METRICS, open_run
+
+_TAIL = 0.05  # last share of a run that its final return is averaged over
 
 
 @dataclass(frozen=True)
@@ -20,6 +24,22 @@ class Curve:
     episodes: NDArray  # (U,): episodes per policy so far
     returns: NDArray  # (U, P): mean return of the episodes of an update, NaN where none ended
     seconds: NDArray  # (U,)
+    settings: dict[str, Any]  # by dotted name
+
+    @property
+    def final(self) -> NDArray:
+        """Mean return at the end of the run, (P,); NaN for a policy without an episode.
+
+        Over the last 5 % of updates; if no episode ended in them, over the last update in which one did.
+        """
+        share = max(1, int(_TAIL * len(self.returns)))
+        return np.array([_end(column, share) for column in self.returns.T])
+
+
+def _end(returns: NDArray, share: int) -> float:
+    known = ~np.isnan(returns)
+    last = returns[-share:][known[-share:]]
+    return float(last.mean()) if len(last) else float(returns[known][-1]) if known.any() else float("nan")
 
 
 def read_curve(path: Path) -> Curve:
@@ -37,13 +57,16 @@ def read_curve(path: Path) -> Curve:
     policies = len(rows[0]["return"])
     returns = np.array([[np.nan if x is None else x for x in row["return"]] for row in rows], np.float64)
     episodes = np.array([row["episodes"] for row in rows]) / policies
-    return Curve(run.path.name, episodes, returns, np.array([row["seconds"] for row in rows]))
+    return Curve(run.path.name, episodes, returns, np.array([row["seconds"] for row in rows]), flat(run.config()))
 
 
 def smooth(curve: Curve, points: int = 200) -> tuple[NDArray, NDArray]:
-    """Episodes (points,) and returns (points, P), averaged over equal parts of the run."""
+    """Episodes (points,) and returns (points, P), averaged over equal parts of the run; of policies with episodes."""
+    known = curve.returns[:, ~np.isnan(curve.returns).all(axis=0)]
     edges = np.linspace(0, len(curve.episodes), min(points, len(curve.episodes)) + 1).astype(int)
     spans = [slice(a, b) for a, b in pairwise(edges) if b > a]
-    kept = [s for s in spans if not np.isnan(curve.returns[s]).all(axis=0).any()]
-    returns = [np.nanmean(curve.returns[s], axis=0) for s in kept]
+    kept = [s for s in spans if not np.isnan(known[s]).all(axis=0).any()]
+    if not kept:  # no part has episodes of all policies; the whole run does
+        return smooth(curve, min(points, len(curve.episodes)) // 2)
+    returns = [np.nanmean(known[s], axis=0) for s in kept]
     return np.array([curve.episodes[s].mean() for s in kept]), np.array(returns)

@@ -6,7 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
+from numpy.typing import NDArray
 
 from cavalcade.core.errors import RunError
 from cavalcade.report.page import heading, page, paragraph, picture, table
@@ -14,6 +17,7 @@ from cavalcade.runs.directory import SEARCH, SUMMARY
 from cavalcade.search.verdict import iqm
 
 _BARS = 25
+_MUTED, _GREY = 0.25, (0.85, 0.85, 0.85, 1.0)  # share of the colour of uncertain effects; pairs that never bind
 
 
 def search_report(path: Path) -> str:
@@ -40,7 +44,7 @@ def search_report(path: Path) -> str:
         picture(precedence_figure(summary)),
         paragraph(
             "Gain in score of orders that put the row before the column, all else equal, with 95 % intervals "
-            "corrected for the number of pairs; grey: never binds, a negative control."
+            "corrected for the number of pairs; pale: within its uncertainty; grey: never binds, a negative control."
         ),
         heading("Compliance and reward"),
         picture(compliance_figure(rows)),
@@ -71,7 +75,7 @@ def ranking_figure(summary: dict[str, Any], names: dict[str, str]) -> Figure:
     """Orders by posterior mean: the best and the worst."""
     rows = summary["ranking"]
     shown = rows if len(rows) <= _BARS else [*rows[: _BARS - 8], *rows[-8:]]
-    figure = Figure(figsize=(8, 0.24 * len(shown) + 1))
+    figure = Figure(figsize=(8, 0.24 * len(shown) + 1), layout="constrained")
     axes = figure.add_subplot()
     y = np.arange(len(shown))[::-1]
     axes.errorbar(
@@ -101,7 +105,7 @@ def course_figure(rows: list[dict[str, str]]) -> Figure:
     mine = [r for r in rows if r["purpose"] == "search" and r["kind"] == "order"]
     scores = np.array([float(r["score"]) for r in mine])
     believed = np.array([float(r["posterior_mean"] or "nan") for r in mine])
-    figure = Figure(figsize=(8, 3.2))
+    figure = Figure(figsize=(8, 3.2), layout="constrained")
     axes = figure.add_subplot()
     trainings = np.arange(1, len(scores) + 1)
     axes.plot(trainings, scores, ".", color="#888", label="score")
@@ -117,32 +121,50 @@ def course_figure(rows: list[dict[str, str]]) -> Figure:
 def precedence_figure(summary: dict[str, Any]) -> Figure:
     """Effects of precedences as a heat map."""
     names = _subtasks(summary)
-    effect, words = np.zeros((len(names),) * 2), np.full((len(names),) * 2, "", object)
+    shape = (len(names), len(names))
+    effect, words, sure = np.zeros(shape), np.full(shape, "", object), np.zeros(shape, np.bool_)
     for e in summary["effects"]:
         i, j = names.index(e["a"]), names.index(e["b"])
         effect[i, j], effect[j, i] = e["mean"], -e["mean"]
+        sure[i, j] = sure[j, i] = e["low"] > 0 or e["high"] < 0
         words[i, j] = f"{e['mean']:+.1f}\n{e['low']:+.1f} … {e['high']:+.1f}"
         words[j, i] = f"{-e['mean']:+.1f}\n{-e['high']:+.1f} … {-e['low']:+.1f}"
         if not e["binding"]:
             effect[i, j] = effect[j, i] = np.nan
-    figure = Figure(figsize=(7, 4.8))
+    figure = Figure(figsize=(2.5 + 1.2 * len(names), 1.5 + 0.8 * len(names)), layout="constrained")
     axes = figure.add_subplot()
-    axes.set_facecolor("#ddd")
-    limit = max(float(np.nanmax(np.abs(effect))), 1e-9)
-    drawn = axes.imshow(effect, cmap="RdBu", vmin=-limit, vmax=limit)
+    limit = max(float(np.abs(np.nan_to_num(effect)).max()), 1e-9)
+    scale = ScalarMappable(Normalize(-limit, limit), "RdBu")
+    colours = cell_colours(scale.to_rgba(effect), sure, np.isnan(effect))
+    axes.imshow(colours, aspect="auto")
     for i in range(len(names)):
         for j in range(len(names)):
             if i != j:
-                axes.text(j, i, words[i, j], ha="center", va="center", fontsize=7)
-    axes.set_xticks(range(len(names)), names, rotation=30, ha="right")
+                colour = text_colour(colours[i, j])
+                axes.text(j, i, words[i, j], ha="center", va="center", fontsize=8, color=colour)
+    axes.set_xticks(range(len(names)), names, rotation=30, ha="right", rotation_mode="anchor")
     axes.set_yticks(range(len(names)), names)
-    figure.colorbar(drawn)
+    axes.set_ylabel("first")
+    axes.set_xlabel("before")
+    figure.colorbar(scale, ax=axes, label="gain in score")
     return figure
+
+
+def cell_colours(colours: NDArray, sure: NDArray[np.bool_], never: NDArray[np.bool_]) -> NDArray:
+    """Colours (n, n, 4) of effects: pale where they are within their uncertainty, grey where the pair never binds."""
+    found = np.where(sure[..., None], colours, _MUTED * colours + (1 - _MUTED))
+    found[never] = _GREY
+    return found
+
+
+def text_colour(cell: NDArray) -> str:
+    """Black or white, whichever is read better on a colour."""
+    return "black" if cell[:3] @ (0.299, 0.587, 0.114) > 0.5 else "white"
 
 
 def compliance_figure(rows: list[dict[str, str]]) -> Figure:
     """Compliance against score, one point per training."""
-    figure = Figure(figsize=(6, 3.5))
+    figure = Figure(figsize=(6, 3.5), layout="constrained")
     axes = figure.add_subplot()
     for purpose, colour in (("search", "#345"), ("confirm", "#d62"), ("control", "#8a2")):
         mine = [r for r in rows if r["purpose"] == purpose and r["compliance"]]

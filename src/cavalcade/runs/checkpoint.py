@@ -53,7 +53,7 @@ class Checkpoint:
 
 def save_checkpoint(folder: Path, update: int, snapshot: Snapshot, info: Mapping[str, Any], keep: int) -> Path:
     """Writes checkpoint `update` and removes all but the newest `keep`."""
-    target, aside = folder / f"{update:08d}", folder / f"{_ASIDE}{update:08d}"
+    target, aside = checkpoint_path(folder, update), folder / f"{_ASIDE}{update:08d}"
     try:
         shutil.rmtree(aside, ignore_errors=True)
         aside.mkdir(parents=True)
@@ -77,6 +77,11 @@ def save_checkpoint(folder: Path, update: int, snapshot: Snapshot, info: Mapping
     for old in checkpoints(folder)[:-keep]:
         shutil.rmtree(old, ignore_errors=True)
     return target
+
+
+def checkpoint_path(folder: Path, update: int) -> Path:
+    """Where checkpoint `update` is."""
+    return folder / f"{update:08d}"
 
 
 def checkpoints(folder: Path) -> list[Path]:

@@ -7,7 +7,6 @@ import platform
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -23,9 +22,9 @@ from cavalcade.core.version import __version__
 from cavalcade.runs.checkpoint import STATE, Checkpoint, checkpoints, clear_aside, load_checkpoint
 from cavalcade.targets import target_named
 
-CONFIG, META, METRICS, EPISODES, SEARCH, CHECKPOINTS, LOCK, SUMMARY, REPORT = (
+CONFIG, META, METRICS, EPISODES, SEARCH, CHECKPOINTS, LOCK, SUMMARY, REPORT, HISTORY, HELDOUT = (
     "config.yaml", "meta.json", "metrics.jsonl", "episodes.csv", "search.csv", "checkpoints", ".lock", "summary.json",
-    "report.html",
+    "report.html", "history.jsonl", "heldout.json",
 )  # fmt: skip
 C = TypeVar("C", bound=RunConfig)
 
@@ -68,11 +67,19 @@ class RunDirectory(Generic[C]):
 
     def begin(self, config: C, meta: dict[str, Any]) -> None:
         """Writes metadata and configuration of a new run."""
+        self.check_new()
+        write_whole(self.path / META, json.dumps(meta, indent=1))
+        self.write_config(config)
+
+    def check_new(self) -> None:
+        """Raises `RunError` if the directory already contains a run."""
         if self.exists():
             raise RunError(
                 f"{self.path} already contains a run; resume with --resume {self.path}, or choose another --run"
             )
-        write_whole(self.path / META, json.dumps(meta, indent=1))
+
+    def write_config(self, config: C) -> None:
+        """Writes the configuration; from then on the directory contains a run."""
         write_whole(self.config_file, yaml.safe_dump(as_dict(config), sort_keys=False))
 
     def config(self) -> C:
@@ -98,15 +105,11 @@ class RunDirectory(Generic[C]):
         return found
 
     def checkpoint_for(self, config: C) -> Checkpoint | None:
-        """The newest checkpoint, or None; raises `RunError` if settings have changed since it was written.
-
-        Settings in `free_to_change` may differ.
-        """
+        """The newest checkpoint, or None; raises `RunError` if settings that cannot change differ from its own."""
         checkpoint = self.latest()
         if checkpoint:
             before = from_dict(self.kind, checkpoint.info["config"])
-            before = taking_over(before, config)
-            if changed := differences(before, config):
+            if changed := differences(before, config, besides=config.may_change()):
                 raise RunError(
                     f"{self.config_file} was changed after {checkpoint.path.name} was written: {'; '.join(changed)}; "
                     f"restore it, or begin a new run with --recipe {self.config_file}"
@@ -118,18 +121,6 @@ class RunDirectory(Generic[C]):
         clear_aside(self.checkpoint_folder)
         found = checkpoints(self.checkpoint_folder)
         return load_checkpoint(found[-1]) if found else None
-
-
-def taking_over(mine: C, other: C) -> C:
-    """A configuration with those settings of another that are free to change."""
-    for name in other.free_to_change:
-        mine = _with(mine, other, *name.split("."))
-    return mine
-
-
-def _with(mine: Any, other: Any, name: str, *inner: str) -> Any:
-    value = getattr(other, name)
-    return replace(mine, **{name: _with(getattr(mine, name), value, *inner) if inner else value})
 
 
 def open_run(path: Path) -> RunDirectory[Any]:

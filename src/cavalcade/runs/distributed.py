@@ -42,11 +42,15 @@ def run_everywhere(path: Path, ranks: Ranks) -> tuple[RunDirectory[Any], RunConf
 
 def checkpoint_everywhere(run: RunDirectory, config: RunConfig, ranks: Ranks) -> Checkpoint | None:
     """The newest checkpoint, read and broadcast by the first rank."""
+    return broadcast_checkpoint(run.path, run.checkpoint_for(config) if ranks.first else None, ranks)
+
+
+def broadcast_checkpoint(path: Path, found: Checkpoint | None, ranks: Ranks) -> Checkpoint | None:
+    """A checkpoint that the first rank has read, on every rank."""
     if not isinstance(ranks, TorchRanks):
-        return run.checkpoint_for(config)
-    found = run.checkpoint_for(config) if ranks.first else None
+        return found
     content = ranks.broadcast(_packed(found) if found else b"")
-    return found or (_unpacked(run.path, content) if content else None)
+    return found or (_unpacked(path, content) if content else None)
 
 
 def _packed(checkpoint: Checkpoint) -> bytes:

@@ -5,6 +5,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from numpy.typing import NDArray
@@ -20,6 +21,8 @@ from cavalcade.ppo.trainer import Callback, Trainable, Update, train
 from cavalcade.runs.directory import RunDirectory, provenance
 from cavalcade.runs.display import make_display
 from cavalcade.runs.distributed import checkpoint_everywhere
+from cavalcade.runs.history import check_budget, check_changes, record_changes
+from cavalcade.runs.initial import begin_initial, start_from
 from cavalcade.runs.policies import load_policy
 from cavalcade.runs.recorder import TrainingRecorder
 from cavalcade.runs.writers import make_writer
@@ -53,10 +56,14 @@ class Training:
         ranks: Ranks = ALONE,
         callbacks: Sequence[Callback] = (),
         network: MakeModule | None = None,
+        init: Path | None = None,
     ):
         self.run, self.config, self.quiet, self.ranks = run, config, quiet, ranks
         self.target = target_named(config.target)
+        if ranks.first:
+            check_changes(run, config) if resume else run.check_new()
         checkpoint = checkpoint_everywhere(run, config, ranks) if resume else None
+        check_budget(run, config, checkpoint)
         before = run.meta() if resume and ranks.first else {}
         known = threads or (int(before["threads"]) if resume and ranks.size == before.get("ranks", 1) == 1 else 0)
         if checkpoint and network is None and "module" in checkpoint.info.get("network", {}):
@@ -73,16 +80,24 @@ class Training:
         if isinstance(ranks, TorchRanks):
             self.learner = DistributedEngine(self.engine, ranks, self._asked)
         self.engine.env.reset()
+        source = start_from(self.engine, init, config, ranks, network) if init else None
         if checkpoint:
             self.learner.restore(checkpoint.snapshot)
         self.engine.refresh()
         if resume and ranks.first and (then := before.get("ranks", 1)) != ranks.size:
             change = "results differ only by the order of summation"
             self.notes.append(f"the run began with {then} ranks and now has {ranks.size}; {change}")
+        if resume and ranks.first:
+            self.notes += record_changes(run, config, checkpoint)
         self._checkpoint = checkpoint
         self._callbacks = [*self.target.callbacks(config, self.engine, run.path), *callbacks] if ranks.first else []
         self._writers = [make_writer(name, run.path, as_dict(config)) for name in writers] if ranks.first else []
+        if source:
+            if isinstance(self.learner, DistributedEngine):
+                self.learner.gather()
+            self.notes.append(f"initial weights: {source.said}")
         if not resume and ranks.first:
+            begin_initial(run, config, self.learner, source)
             made = {"threads": prepared.threads, "engine": self.engine.name, "ranks": ranks.size}
             run.begin(config, provenance() | made)
         if isinstance(self.learner, DistributedEngine):

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal
 
-from cavalcade.config.base import RunConfig, Settings, number, whole
+from cavalcade.config.base import RunConfig, Settings, number, whole, within
 from cavalcade.config.hosting import WorkerConfig
 from cavalcade.config.io import differences
 from cavalcade.config.ppo import PPOConfig
@@ -114,6 +114,8 @@ class SearchConfig(RunConfig):
     """Checkpoints kept."""
 
     free_to_change: ClassVar[tuple[str, ...]] = (*RunConfig.free_to_change, "device", "precision", "ray")
+    changeable: ClassVar[tuple[str, ...]] = within("host", WorkerConfig)
+    instead: ClassVar[str] = "begin a new search"
 
     def __post_init__(self):
         super().__post_init__()

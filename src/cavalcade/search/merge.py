@@ -8,7 +8,7 @@ from pathlib import Path
 from cavalcade.config.io import differences
 from cavalcade.core.errors import RunError
 from cavalcade.runs.checkpoint import load_checkpoint
-from cavalcade.runs.directory import checkpoint_in, taking_over
+from cavalcade.runs.directory import checkpoint_in
 from cavalcade.search.config import SearchConfig
 from cavalcade.search.decisions import DECISIONS, Decision, read
 from cavalcade.search.directory import open_search
@@ -42,7 +42,7 @@ def read_shares(paths: Sequence[Path]) -> Shares:
             raise RunError(f"{path} is not a shard of a search: it was not begun with --shard")
         whole, (which, shares) = replace(config, shard=""), config.share
         found, count = found or Shares(whole), count or shares
-        if (changed := differences(found.config, taking_over(whole, found.config))) or shares != count:
+        if (changed := differences(found.config, whole, besides=whole.may_change())) or shares != count:
             raise RunError(f"{path} has other settings than {paths[0]}: {'; '.join(changed) or f'1/{shares}'}")
         if which in found.paths:
             raise RunError(f"{path} and {found.paths[which]} are the same shard, {config.shard}")

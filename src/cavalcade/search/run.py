@@ -28,6 +28,7 @@ from cavalcade.ppo.precompile import compiled_engine
 from cavalcade.ppo.threads import choose_threads
 from cavalcade.runs.checkpoint import save_checkpoint
 from cavalcade.runs.directory import METRICS, SEARCH, RunDirectory, provenance
+from cavalcade.runs.history import check_changes, record_changes
 from cavalcade.runs.logs import Log
 from cavalcade.search.analysis import check, comparable, top_rung, verdict_of
 from cavalcade.search.config import SearchConfig, simulated
@@ -72,7 +73,10 @@ class Search:
             )
         if config.share[1] > trainings:
             raise ConfigError(f"shard is {config.shard}; there are only {trainings} trainings to share out")
+        if resume:
+            check_changes(run, config)
         checkpoint = run.checkpoint_for(config) if resume else None
+        given = config
         if resume and config.device == "auto" and config.executor == "local":  # keep the device
             self.config = config = replace(config, device=run.meta().get("device", "cpu"))
         known = threads or (run.threads() if resume else 0)
@@ -97,7 +101,9 @@ class Search:
         self._saved_at = time.monotonic()
         saved = Saved(checkpoint.snapshot, info) if checkpoint else None
         self.executor = self._executor(saved)
-        if not resume:
+        if resume:
+            record_changes(run, given, checkpoint)
+        else:
             run.begin(config, provenance() | {"threads": self.threads, "device": "cuda" if gpu else "cpu"})
         offsets = info.get("logs", {})
         self._table = Log(run.path / SEARCH, ",".join(COLUMNS), offset=offsets.get(SEARCH))

@@ -17,6 +17,8 @@ from cavalcade.ppo.distributed import ALONE, Ranks
 from cavalcade.ppo.engine import Engine
 from cavalcade.ppo.snapshot import Snapshot
 from cavalcade.ppo.trainer import Adapt, Callback
+from cavalcade.targets.members import Member, choose_member
+from cavalcade.vector.actions import ActionLayout
 
 C = TypeVar("C", bound=RunConfig)
 
@@ -133,9 +135,21 @@ class Target(ABC, Generic[C]):
         """Callbacks after each update."""
         return ()
 
+    def action_layout(self, config: C) -> ActionLayout | None:
+        """How the environment scales and clips the actions of a policy; None if it takes them as they are."""
+        return None
+
     @abstractmethod
     def policy(self, saved: Saved) -> Any:
         """Loads the policies of a checkpoint."""
+
+    def best_member(self, policy: Any) -> int:
+        """Index of the best policy of a population on validation episodes, which neither training nor scores use."""
+        raise ConfigError(f"{policy.path} has {policy.policies} policies; name one with --member, numbered from 0")
+
+    def member(self, policy: Any, member: int | None = None) -> Member:
+        """The policy of a population to use: the one asked for, else the best."""
+        return choose_member(policy, member, self.best_member)
 
     @abstractmethod
     def heldout(self, policy: Any) -> Scores:

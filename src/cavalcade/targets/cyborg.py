@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
+from cavalcade.config.base import within
 from cavalcade.config.hosting import WorkerConfig
 from cavalcade.core.errors import ConfigError
 from cavalcade.envs.cage2.cyborg import Cyborg
@@ -25,6 +26,10 @@ class CyborgConfig(Cage2BaseConfig):
     """Training target."""
     original: Original = field(default_factory=Original)
     host: WorkerConfig = field(default_factory=WorkerConfig)
+
+    changeable: ClassVar[tuple[str, ...]] = (
+        *Cage2BaseConfig.changeable, *within("host", WorkerConfig), "original.cyborg", "original.cyborg_python"
+    )  # fmt: skip
 
     def __post_init__(self):
         super().__post_init__()

@@ -17,7 +17,7 @@ from cavalcade.ppo.distributed import Ranks
 from cavalcade.ppo.mlp_policy import MlpPolicy
 from cavalcade.targets.base import LoadPolicy, Prepared, Progress, Saved, Scores, Setup, Target, no_progress
 from cavalcade.targets.population import load_population, prepare_population
-from cavalcade.targets.returns import EvaluateOptions, score_on_new_seeds
+from cavalcade.targets.returns import EvaluateOptions, MakeEnv, best_on_new_seeds, score_on_new_seeds
 from cavalcade.targets.stepped import SteppedConfig
 from cavalcade.targets.watch import WatchOptions, load_watched, watch
 from cavalcade.vector.hosted import HELDOUT_SEEDS
@@ -63,6 +63,10 @@ def _make(config: EnvConfig, num_envs: int, seed: Any) -> Environment:
     return env
 
 
+def _maker(config: EnvConfig, options: EvaluateOptions) -> MakeEnv:
+    return lambda seed: _make(config, min(config.ppo.num_envs, options.episodes), [seed])
+
+
 class EnvTarget(Target[EnvConfig]):
     """User-defined environments."""
 
@@ -90,16 +94,17 @@ class EnvTarget(Target[EnvConfig]):
         """Scores greedy actions on held-out seeds."""
         return self.evaluate(policy, EvaluateOptions())
 
+    def best_member(self, policy: MlpPolicy) -> int:
+        return best_on_new_seeds(policy, _maker(policy.config, EvaluateOptions()))
+
     def evaluate(self, policy: MlpPolicy, options: Any, progress: Progress = no_progress) -> Scores:
-        config: EnvConfig = policy.config
-        count, seed = min(config.ppo.num_envs, options.episodes), HELDOUT_SEEDS + options.seed
-        return score_on_new_seeds(policy, lambda: _make(config, count, [seed]), options)
+        return score_on_new_seeds(policy, _maker(policy.config, options), options, self.member(policy, options.member))
 
     def play(self, options: WatchOptions, load: LoadPolicy) -> None:
         """Shows an episode as numbers: the batch contract has no rendering."""
         if options.render not in ("auto", "none"):
             raise ConfigError(f"render is {options.render}; environments of env: are not rendered, leave it out")
-        policy = load_watched(options, load, self.name)
+        policy = load_watched(options, load, self)
         env = _make(policy.config, 1, [HELDOUT_SEEDS + options.seed])
         try:
             env.reset()

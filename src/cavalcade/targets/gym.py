@@ -2,11 +2,12 @@
 
 import sys
 from dataclasses import dataclass, field, replace
+from functools import cache, partial
 from typing import Any, ClassVar
 
 import torch
 
-from cavalcade.config.base import RunConfig, whole
+from cavalcade.config.base import RunConfig, whole, within
 from cavalcade.config.hosting import HostConfig, WorkerConfig
 from cavalcade.config.ppo import PPOConfig
 from cavalcade.core.errors import ConfigError
@@ -20,6 +21,7 @@ from cavalcade.targets.population import check_ranks, load_population, prepare_p
 from cavalcade.targets.returns import EvaluateOptions, score_on_new_seeds
 from cavalcade.targets.stepped import SteppedConfig
 from cavalcade.targets.watch import WatchOptions, load_watched, watch
+from cavalcade.vector.actions import ActionLayout
 from cavalcade.vector.hosted import HELDOUT_SEEDS, Hosted
 from cavalcade.vector.pool import SerialPool
 from cavalcade.vector.rendered import RENDERED_ROWS, render_modes, why_not_rendered
@@ -49,6 +51,9 @@ class GymConfig(SteppedConfig):
     """Updates between checkpoints; 0 writes one at the end only."""
 
     free_to_change: ClassVar[tuple[str, ...]] = (*RunConfig.free_to_change, "host.ray_address", "host.workers")
+    changeable: ClassVar[tuple[str, ...]] = (
+        *SteppedConfig.changeable, *within("host", HostConfig), "staleness", "vtrace"
+    )  # fmt: skip
 
     def __post_init__(self):
         super().__post_init__()
@@ -109,8 +114,15 @@ class GymTarget(Target[GymConfig]):
         mine = super().share(config, ranks)
         return replace(mine, host=host_share(config.host, mine.ppo.num_envs, ranks))
 
+    def action_layout(self, config: GymConfig) -> ActionLayout:
+        return gym_source(config.name, config.options).shapes.actions
+
     def policy(self, saved: Saved) -> MlpPolicy:
-        return load_population(self.Config, saved)
+        found = load_population(self.Config, saved)
+        if found.head.integral:
+            return found
+        layout = cache(lambda: self.action_layout(found.config))  # makes an environment, once it is needed
+        return replace(found, scaled=lambda means: layout().checked(means, len(means)))
 
     def heldout(self, policy: MlpPolicy) -> Scores:
         """Scores greedy actions on held-out seeds."""
@@ -121,12 +133,12 @@ class GymTarget(Target[GymConfig]):
         count = min(config.ppo.num_envs, options.episodes)
         workers = 0 if config.host.backend == "ray" else min(config.host.workers, count)
         host = WorkerConfig(backend="serial" if config.host.backend == "serial" else "shared", workers=workers)
-        seed = HELDOUT_SEEDS + options.seed
-        return score_on_new_seeds(policy, lambda: _hosted(config, host, count, seed), options)
+        make = partial(_hosted, config, host, count)
+        return score_on_new_seeds(policy, make, options, self.member(policy, options.member))
 
     def play(self, options: WatchOptions, load: LoadPolicy) -> None:
         """Shows an episode, rendered by the environment itself if it can be."""
-        policy = load_watched(options, load, self.name)
+        policy = load_watched(options, load, self)
         mode, note = _render_mode(policy.config, options.render)
         if note:
             print(note, file=sys.stderr)

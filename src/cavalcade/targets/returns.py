@@ -12,6 +12,8 @@ from cavalcade.core.contract import BROKEN, Environment
 from cavalcade.core.statistics import half_interval
 from cavalcade.ppo.mlp_policy import MlpPolicy
 from cavalcade.targets.base import Score, Scores
+from cavalcade.targets.members import Member
+from cavalcade.vector.hosted import HELDOUT_SEEDS
 
 
 @dataclass(frozen=True)
@@ -24,22 +26,22 @@ class EvaluateOptions(Settings):
     """Maximum steps per episode; longer ones do not count."""
     sampled: bool = False
     """Sample actions instead of acting greedily."""
-    member: int = whole(0, 0)
-    """Index of the policy in a run with several."""
+    member: int | None = None
+    """Index of the policy in a run with several; by default the best one on validation episodes."""
     seed: int = whole(1, 0)
     """Seed of the episodes; they never overlap with training."""
 
 
-def score_on_new_seeds(policy: MlpPolicy, make_env: Callable[[], Environment], options: EvaluateOptions) -> Scores:
+MakeEnv = Callable[[int], Environment]  # called with a seed that no training can have
+_VALIDATION = 2**30  # first of the seeds for validation
+
+
+def score_on_new_seeds(policy: MlpPolicy, make_env: MakeEnv, options: EvaluateOptions, member: Member) -> Scores:
     """Mean return of a policy on held-out seeds."""
-    runner = policy.runner(options.member, greedy=not options.sampled, seed=options.seed)
-    env = make_env()
-    try:
-        env.reset()
-        returns, unfinished = hosted_returns(runner, env, options.episodes, options.max_steps)
-    finally:
-        env.close()
-    head = f"new seeds, {'sampled' if options.sampled else 'greedy'}, {len(returns)} episodes"
+    runner = policy.runner(member.index, greedy=not options.sampled, seed=options.seed)
+    returns, unfinished = _played(runner, make_env(HELDOUT_SEEDS + options.seed), options)
+    head = f"{member.text}, " if member.text else ""
+    head += f"new seeds, {'sampled' if options.sampled else 'greedy'}, {len(returns)} episodes"
     if unfinished:
         head += f", {unfinished} environments not done after {options.max_steps:,} steps"
     plain: dict[str, Any] = {"policy": str(policy.label), "update": policy.update}
@@ -48,6 +50,23 @@ def score_on_new_seeds(policy: MlpPolicy, make_env: Callable[[], Environment], o
     score = Score("return", float(returns.mean()), half_interval(returns), len(returns))
     plain |= {"mean": score.mean, "interval": score.interval, "returns": returns.tolist()}
     return Scores((score,), f"{head}: {score.mean:.2f} ± {score.interval:.2f}", plain)
+
+
+def best_on_new_seeds(policy: MlpPolicy, make_env: MakeEnv) -> int:
+    """Index of the policy with the highest mean return on validation seeds; all play the same episodes."""
+    found = [
+        _played(policy.runner(p), make_env(HELDOUT_SEEDS + _VALIDATION), EvaluateOptions())[0]
+        for p in range(policy.policies)
+    ]
+    return int(np.argmax([returns.mean() if len(returns) else -np.inf for returns in found]))
+
+
+def _played(runner: Any, env: Environment, options: EvaluateOptions) -> tuple[NDArray, int]:
+    try:
+        env.reset()
+        return hosted_returns(runner, env, options.episodes, options.max_steps)
+    finally:
+        env.close()
 
 
 def hosted_returns(

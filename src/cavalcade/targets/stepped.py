@@ -1,9 +1,9 @@
 """Settings with a budget of environment steps, shared by gym: and env:."""
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
-from cavalcade.config.base import RunConfig, whole
+from cavalcade.config.base import RunConfig, whole, within
 from cavalcade.config.io import parse_options
 from cavalcade.config.ppo import PPOConfig
 from cavalcade.core.errors import ConfigError
@@ -18,6 +18,8 @@ class SteppedConfig(RunConfig):
     """Keyword arguments of the environment, each as name=value, e.g. is_slippery=false."""
     steps: int = whole(500_000, 1)
     """Budget of environment steps per policy, never exceeded."""
+
+    changeable: ClassVar[tuple[str, ...]] = ("steps", *within("ppo", PPOConfig))
 
     def __post_init__(self):
         super().__post_init__()

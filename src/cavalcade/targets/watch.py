@@ -18,7 +18,7 @@ from cavalcade.config.base import Settings, whole
 from cavalcade.core.contract import Environment
 from cavalcade.core.errors import ConfigError
 from cavalcade.ppo.mlp_policy import MlpPolicy
-from cavalcade.targets.base import LoadPolicy
+from cavalcade.targets.base import LoadPolicy, Target
 from cavalcade.targets.decision import explain
 from cavalcade.targets.half_blocks import half_blocks
 
@@ -44,8 +44,8 @@ class WatchOptions(Settings):
     """Maximum number of steps."""
     sampled: bool = False
     """Sample actions instead of acting greedily."""
-    member: int = whole(0, 0)
-    """Index of the policy in a run with several."""
+    member: int | None = None
+    """Index of the policy in a run with several; by default the best on validation episodes."""
     seed: int = whole(1, 0)
     """Seed of the episode; it never overlaps with training."""
     delay: float = 0.05
@@ -57,14 +57,17 @@ class WatchOptions(Settings):
             raise ConfigError(f"delay is {self.delay}; it must be at least 0 seconds")
 
 
-def load_watched(options: WatchOptions, load: LoadPolicy, target: str) -> MlpPolicy:
+def load_watched(options: WatchOptions, load: LoadPolicy, target: Target[Any]) -> MlpPolicy:
     """Loads the policy that plays; raises `ConfigError` without a run, or with one of another target."""
     if options.run is None:
-        raise ConfigError(f"no run is given; name one that was trained on {target}: cavalcade play RUN")
+        raise ConfigError(f"no run is given; name one that was trained on {target.name}: cavalcade play RUN")
     policy = load(str(options.run))
-    if not policy.config.target.startswith(target):
-        raise ConfigError(f"{options.run} was trained on {policy.config.target}, not on {target}")
-    return policy[options.member]
+    if not policy.config.target.startswith(target.name):
+        raise ConfigError(f"{options.run} was trained on {policy.config.target}, not on {target.name}")
+    member, which = target.member(policy, options.member)
+    if which:
+        print(which)
+    return policy[member]
 
 
 def watch(policy: MlpPolicy, env: Environment, options: WatchOptions, frame: Frame | None = None) -> None:

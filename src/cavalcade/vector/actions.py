@@ -67,6 +67,11 @@ class ActionLayout:
             raise ActionError(f"action {value} of environment {e} is out of range; it must be from 0 to {most}")
         return array
 
+    @property
+    def scaling(self) -> tuple[NDArray, NDArray, NDArray, NDArray] | None:
+        """Middle, half width, lower and upper bounds of continuous actions, (D,) float32 each; None for others."""
+        return None if self.masks else (self._middle, self._half, self._low, self._high)
+
     def native(self, rows: NDArray) -> list[Any]:
         """Rows as actions of the original space."""
         if self.shape == ():

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from cavalcade.config.base import RunConfig, whole
+from cavalcade.config.base import RunConfig, whole, within
 from cavalcade.config.io import differences
 from cavalcade.config.ppo import PPOConfig
 from cavalcade.config.workflow import WorkflowConfig
@@ -29,6 +29,8 @@ class Cage2BaseConfig(RunConfig):
     """Policies trained side by side, each with its own seed."""
     checkpoint_every: int = whole(500, 0)
     """Updates between checkpoints; 0 writes one at the end only."""
+
+    changeable: ClassVar[tuple[str, ...]] = ("episodes", *within("ppo", PPOConfig))
 
     def __post_init__(self):
         super().__post_init__()

@@ -19,6 +19,7 @@ from cavalcade.envs.cage2.task import Cage2Task
 from cavalcade.ppo.mlp_policy import MlpPolicy
 from cavalcade.targets.base import Progress, Score, Scores, no_progress
 from cavalcade.targets.cage2.scoring import best_policy, cyborg_cell, score
+from cavalcade.targets.members import choose_member
 
 _GREEDY = ("greedy", "greedy-corrected")
 _CELLS = {f"{red}-{horizon}": (horizon, red) for horizon in HORIZONS for red in REDS}
@@ -176,13 +177,9 @@ def chosen(policy: MlpPolicy, member: int | None, sampled: bool) -> tuple[int, s
     name = f"{policy.label} at update {policy.update}, {'sampled' if sampled else 'greedy'}"
     if policy.order:
         name += (f", {policy.path.stem}" if policy.path.is_file() else "") + f", order {policy.order}"
-    index = 0
-    if policy.policies > 1:
-        index = best_policy(policy)[0] if member is None else member
-        name += f", policy {index} of {policy.policies}" + ", the best in validation" * (member is None)
-    elif member and not policy.path.is_file():  # of a search, the number of a training that was loaded
-        index = member
-    policy.runner(index)  # raises if there is no such policy
+    asked = None if policy.path.is_file() else member  # of a search, the number of a training
+    index, which = choose_member(policy, asked, lambda found: best_policy(found)[0])
+    name += f", {which}" if which else ""
     return index, name
 
 

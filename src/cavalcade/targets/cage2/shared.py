@@ -18,7 +18,7 @@ from cavalcade.ppo.trainer import Adapt
 from cavalcade.targets.base import LoadPolicy, Progress, Saved, Score, Scores, Target, no_progress
 from cavalcade.targets.cage2 import evaluation, play
 from cavalcade.targets.cage2.config import Cage2BaseConfig
-from cavalcade.targets.cage2.scoring import score
+from cavalcade.targets.cage2.scoring import best_policy, score
 from cavalcade.targets.population import load_population
 from cavalcade.workflow.tracking import WorkflowEnvironment
 
@@ -41,6 +41,9 @@ class Cage2BaseTarget(Target[Any]):
         found = load_population(self.Config, saved)
         config: Cage2BaseConfig = found.config
         return replace(found, order=config.order, mask=order_mask(config.order, config.workflow))
+
+    def best_member(self, policy: MlpPolicy) -> int:
+        return best_policy(policy)[0]
 
     def heldout(self, policy: MlpPolicy) -> Scores:
         return heldout(policy)

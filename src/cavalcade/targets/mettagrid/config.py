@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from cavalcade.config.base import RunConfig, whole
+from cavalcade.config.base import RunConfig, whole, within
 from cavalcade.config.hosting import HostConfig
 from cavalcade.config.recurrent import AuxiliaryConfig, MachineConfig, RecurrentPPOConfig, TokenPolicyConfig
 from cavalcade.core.errors import ConfigError, one_of
@@ -40,6 +40,10 @@ class MettagridConfig(RunConfig):
     free_to_change: ClassVar[tuple[str, ...]] = (
         *RunConfig.free_to_change, "evaluate_every", "record_every", "statistics_every", "monitor_every",
         "profile_every",
+    )  # fmt: skip
+    changeable: ClassVar[tuple[str, ...]] = (
+        "steps", *within("ppo", RecurrentPPOConfig), *within("auxiliary", AuxiliaryConfig),
+        *within("machine", MachineConfig), *within("host", HostConfig),
     )  # fmt: skip
 
     def __post_init__(self):
