@@ -3,10 +3,9 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-import tyro
-
 from cavalcade.api import load_policy
-from cavalcade.cli.parse import parse
+from cavalcade.cli.options import Positional
+from cavalcade.cli.parse import check_folder, parse
 from cavalcade.core.errors import ConfigError, RunError
 from cavalcade.ppo.mlp_policy import MlpPolicy
 from cavalcade.runs.directory import is_search
@@ -19,7 +18,7 @@ _TOLERANCE = 1e-4
 class Options:
     """Writes a policy as an ONNX graph with observation and action mask as inputs, and checks it against PyTorch."""
 
-    policy: tyro.conf.Positional[Path]
+    policy: Positional[Path]
     """Run, checkpoint or search."""
     onnx: Path
     """File to write."""
@@ -32,6 +31,7 @@ class Options:
 
 def run(args: list[str]) -> int:
     options = parse(Options, args, "export")
+    check_folder("onnx", options.onnx)
     searched = is_search(options.policy)
     saved = load_policy(options.policy, order=options.order, member=options.member if searched else None)
     member = 0 if searched else options.member or 0

@@ -4,11 +4,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-import tyro
-
 from cavalcade.api import run_search, search_config
+from cavalcade.cli.help import HelpRequested, Page, help_asked
+from cavalcade.cli.options import Positional, options_of, with_defaults
 from cavalcade.cli.orders import select_reward
-from cavalcade.cli.parse import option, parse
+from cavalcade.cli.parse import parse, values_of
 from cavalcade.cli.search_merge import MergeOptions, audit, merge
 from cavalcade.config.io import differences
 from cavalcade.core.errors import ConfigError, RunError, at_least
@@ -33,7 +33,7 @@ class Options:
     `cavalcade search merge RUN…` joins shards; `cavalcade search audit RUN` makes the decisions of a search again.
     """
 
-    target: tyro.conf.Positional[Literal["cage2", "gridworld", "cyborg"]]
+    target: Positional[Literal["cage2", "gridworld", "cyborg"]]
     """CAGE-2, a gridworld in which the order is known to matter, or CAGE-2 in your own checkout of CybORG."""
     config: SearchConfig = field(default_factory=SearchConfig)
     run: Path | None = None
@@ -68,7 +68,7 @@ def run(args: list[str]) -> int:
         resumed = parse(ResumeOptions, args, "search")
         directory = open_search(resumed.resume)
         return _search(directory, directory.config(), quiet=resumed.quiet, resume=True)
-    options = parse(Options, args, "search", _defaults(args))
+    options = _parsed(args)
     at_least("threads", options.threads, 0)
     at_least("seeds", options.seeds, 1)
     if options.seeds > 1 and options.config.shard:
@@ -106,18 +106,23 @@ def translate(args: list[str]) -> list[str]:
     return found
 
 
-def _defaults(args: list[str]) -> Options | None:
+def _parsed(args: list[str]) -> Options:
     """Options with the defaults of the domain."""
-    named = args[0] if args and not args[0].startswith("-") else ""
-    if named not in DOMAINS:
-        return None
-    given = {"original": {"cyborg": option(args, "cyborg") or ""}} if option(args, "cyborg") is not None else {}
-    return Options(named, search_config(named, given))  # pyright: ignore[reportArgumentType]
+    named = args[0] if args and args[0] in DOMAINS else ""
+    defaults: dict[str, Any] = {"config": DOMAINS[named].defaults} if named else {}
+    rows = with_defaults(options_of(Options), defaults)
+    if help_asked(args):
+        shown = [row for row in rows if not (named and row.positional)]
+        raise HelpRequested(Page(f"search {named}".strip(), Options.__doc__ or "", tuple(shown)))
+    given = values_of(rows, args, f"search {named}".strip())
+    given["config"] = search_config(given["target"], given.get("config", {}))
+    return Options(**given)
 
 
 def _search(directory: RunDirectory[SearchConfig], config: SearchConfig, **options: Any) -> int:
     search, signal = run_search(directory, config, **options)
     if not search.done:
-        print(f"stopped at update {search.updates}; resume with: cavalcade search --resume {directory}")
+        if not options.get("quiet"):
+            print(f"stopped at update {search.updates}; resume with: cavalcade search --resume {directory}")
         return 128 + signal
     return 0
