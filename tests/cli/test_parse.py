@@ -1,7 +1,7 @@
 """Arguments to settings, and what is said about those that do not fit."""
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -13,6 +13,7 @@ from cavalcade.cli.parse import check_folder, parse
 from cavalcade.config.base import Settings, number, whole
 from cavalcade.config.io import from_dict
 from cavalcade.core.errors import ConfigError
+from cavalcade.targets.gym import GYM_PPO
 
 from .helpers import refused
 from .terminal import on_terminal
@@ -31,7 +32,7 @@ class Inner(Settings):
 class Options(Settings):
     place: Positional[Path]
     """Where."""
-    inner: Inner = field(default_factory=Inner)
+    inner: Inner = field(default_factory=lambda: Inner(0.1, (32,)))
     count: int = whole(3, 1)
     """How many."""
     mode: Literal["slow", "fast"] | None = None
@@ -68,8 +69,8 @@ def parsed(*args):
         ("--no-green", "green", False),
         ("--no-masks", "masks", False),
         ("--out x/y", "out", Path("x/y")),
-        ("--learning-rate 1", "inner", Inner(1.0)),
-        ("--learning_rate 0.5", "inner", Inner(0.5)),
+        ("--learning-rate 1", "inner", Inner(1.0, (32,))),
+        ("--learning_rate 0.5", "inner", Inner(0.5, (32,))),
         ("--hidden 8,8 --count 2", "inner", Inner(0.1, (8, 8))),
         ("--hidden 8 8", "inner", Inner(0.1, (8, 8))),
     ],
@@ -175,9 +176,13 @@ def test_mistakes_in_a_pipe(capsys, command, said):
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
 def test_mistakes_on_a_terminal(encoding):
     """All in one process: imports take a second."""
-    code = "from cavalcade.cli import main\nfor command in {commands!r}:\n try: main(command.split())\n except SystemExit: pass"
-    commands = [command for command, _ in MISTAKES]
-    status, shown = on_terminal("-c", code.format(commands=commands), module=False, PYTHONIOENCODING=encoding)
+    lines = [
+        "from cavalcade.cli import main",
+        f"for command in {[command for command, _ in MISTAKES]!r}:",
+        "    try: main(command.split())",
+        "    except SystemExit: pass",
+    ]
+    status, shown = on_terminal("-c", "\n".join(lines), module=False, PYTHONIOENCODING=encoding)
     assert status == 0
     lines = shown.splitlines()
     assert len(lines) == len(MISTAKES)
@@ -219,6 +224,12 @@ def test_settings_of_a_recipe_and_the_command_line_are_checked_together(configur
     args = ("train", "cage2", "--recipe", tmp_path / "r.yaml", "--num-envs", "60", "--order", "reverse")
     config = configured(*args, "--alignment", "alpha-beta")
     assert (config.ppo.minibatches, config.ppo.num_envs, config.workflow.alpha) == (3, 60, 0.1)
+
+
+def test_what_is_not_given_is_as_the_target_has_it(configured):
+    """Not as the class of its settings has it: PPO on Gymnasium environments has defaults of its own."""
+    ppo = configured("train", "gym:CartPole-v1", "--num-envs", "32").ppo
+    assert ppo == replace(GYM_PPO, num_envs=32)
 
 
 def test_a_recipe_must_be_a_mapping(capsys, tmp_path):

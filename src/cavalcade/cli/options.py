@@ -44,7 +44,7 @@ class Option:
     def placeholder(self) -> str:
         """What stands for its value in help."""
         text = "|".join(self.choices) if self.choices else _PLACEHOLDERS.get(self.kind, "")
-        if self.positional:
+        if self.positional and not self.choices:
             return self.name.upper().removesuffix("S") + "…" if self.many else self.name.upper()
         return f"{text},…" if self.many else text
 

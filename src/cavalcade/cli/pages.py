@@ -47,7 +47,8 @@ def page_of(verb: str, args: Sequence[str]) -> Page | None:
         if first == word or (word.endswith(":") and first.startswith(word)):
             page = stored()[f"{verb} {word}"]
             return Page(f"{verb} {first}", page.about, page.options)
-    return stored().get(f"{verb} RUN")
+    page = stored().get(f"{verb} RUN")
+    return page and Page(verb, page.about, page.options)
 
 
 @cache

@@ -7,7 +7,7 @@ from cavalcade.cli.help import HelpRequested, Page, help_asked
 from cavalcade.cli.options import Option, options_of, union
 from cavalcade.cli.parse import values_of
 from cavalcade.config.base import RunConfig
-from cavalcade.config.io import from_dict, merged
+from cavalcade.config.io import completed, from_dict, merged
 from cavalcade.config.presets import hardware, recipe
 from cavalcade.core.errors import ConfigError
 from cavalcade.targets import target_named, target_names, targets
@@ -37,7 +37,8 @@ def parse_target(common: type, args: list[str], verb: str) -> tuple[str, Any]:
         plain = merged(plain, recipe(named))
     if named := given.get("hardware"):
         plain = merged(plain, hardware(named, name, shipped=target.hardware))
-    config = from_dict(target.Config, merged(merged(plain, given.pop("config", {})), {"target": name}))
+    typed = completed(target.Config, given.pop("config", {}), besides=plain)
+    config = from_dict(target.Config, merged(merged(plain, typed), {"target": name}))
     return name, _with_settings(common, type(config))(config=config, **given)
 
 

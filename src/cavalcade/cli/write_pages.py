@@ -16,7 +16,7 @@ def live(command: str) -> Page:
     try:
         import_module(f"cavalcade.cli.{verb}").run([*words, "--help"])
     except HelpRequested as asked:
-        return asked.page
+        return Page(command, asked.page.about, asked.page.options)
     raise AssertionError(f"{command} --help is not answered by a page")
 
 
