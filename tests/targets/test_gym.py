@@ -219,8 +219,11 @@ def test_bad_input(capsys, tmp_path, monkeypatch):
         (("gym:CartPole-v1", "--backend", "magic"), "magic"),
         (("gym:CartPole-v1", "--env-options", "x"), "env_options has 'x'"),
         (("gym:CartPole-v1", "--env-options", "x=1"), "cannot be made"),
-        (("gym:CartPole-v1", "--true-state-every", "1"), "unrecognized options: --true-state-every"),
-        (("gym:CartPole-v1", "--target", "gym:Acrobot-v1"), "leave out --target"),
+        (
+            ("gym:CartPole-v1", "--true-state-every", "1"),
+            "unknown option --true-state-every; gym:CartPole-v1 does not have it, but cyborg",
+        ),
+        (("gym:CartPole-v1", "--target", "gym:Acrobot-v1"), "the target comes first, without a flag"),
         (("gym:CartPole-v1", "--hardware", "fast"), "hardware is 'fast'"),
         (("cyborg",), "without --cyborg"),
         (("cyborg", "--cyborg", "/tmp"), "/tmp is not a clone"),
