@@ -39,14 +39,16 @@ def parse_target(common: type, args: list[str], verb: str) -> tuple[str, Any]:
         plain = merged(plain, hardware(named, name, shipped=target.hardware))
     typed = completed(target.Config, given.pop("config", {}), besides=plain)
     config = from_dict(target.Config, merged(merged(plain, typed), {"target": name}))
-    return name, _with_settings(common, type(config))(config=config, **given)
+    return name, _with_settings(common, config)(**given)
 
 
 def _options(common: type, target: Target[Any]) -> list[Option]:
     return [*options_of(common), *options_of(target.Config, where=("config",))]
 
 
-def _with_settings(common: type, config: type[RunConfig]) -> Any:
+def _with_settings(common: type, base: RunConfig) -> Any:
     """The options of a verb, with the settings of a training as `config`."""
-    settings = ("config", config, dataclasses.field())
-    return dataclasses.make_dataclass("Options", [settings], bases=(common,), frozen=True, kw_only=True)
+    settings = ("config", type(base), dataclasses.field(default_factory=lambda: base))
+    made = dataclasses.make_dataclass("Options", [settings], bases=(common,), frozen=True)
+    made.__doc__ = common.__doc__
+    return made

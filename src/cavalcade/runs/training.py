@@ -11,12 +11,13 @@ from numpy.typing import NDArray
 
 from cavalcade.config.base import RunConfig
 from cavalcade.config.io import as_dict
-from cavalcade.core.errors import ConfigError, RestartError, WorkerError
+from cavalcade.core.errors import ConfigError, WorkerError
 from cavalcade.policy.module import MakeModule
 from cavalcade.ppo.data_parallel import DistributedEngine, Stoppable
 from cavalcade.ppo.distributed import ALONE, Ranks, TorchRanks
 from cavalcade.ppo.rollout import Episodes
 from cavalcade.ppo.trainer import Callback, Trainable, Update, train
+from cavalcade.runs.advice import resume_advice
 from cavalcade.runs.directory import RunDirectory, provenance
 from cavalcade.runs.display import make_display
 from cavalcade.runs.distributed import checkpoint_everywhere
@@ -116,7 +117,7 @@ class Training:
                     train(self.learner, self.config.updates, recorder, adapt=adapt, callbacks=[*callbacks, self._stop])
                 except WorkerError as error:
                     recorder.checkpoint(self.learner)
-                    raise WorkerError(f"{error}\n{self._advice(error)}") from None
+                    raise WorkerError(f"{error}\n{resume_advice(error, 'train', self.run.path)}") from None
                 recorder.checkpoint(self.learner)
                 timer.lap("checkpoint")
             finally:
@@ -129,14 +130,6 @@ class Training:
         finished = counters.updates >= self.config.updates
         number = received[0] or (0 if finished or called_off[0] else signal.SIGTERM)  # or of another rank
         return Outcome(finished, number, sum(timer.seconds.values()), steps, counters.updates)
-
-    def _advice(self, error: WorkerError) -> str:
-        """How to go on after workers failed."""
-        resume = f"cavalcade train --resume {self.run}"
-        if not isinstance(error, RestartError):
-            return f"resume with: {resume}"
-        more = max(2 * error.allowed, 10)
-        return f"resume with: {resume}\nor allow more restarts: {resume} --max-restarts {more}"
 
     def _stop(self, update: Update) -> bool:
         """Ranks stop together, after the update in which one of them was asked to."""
