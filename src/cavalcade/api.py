@@ -37,7 +37,7 @@ from cavalcade.runs.directory import (
 from cavalcade.runs.history import read_history
 from cavalcade.runs.table import read_csv, read_metrics, table
 from cavalcade.runs.training import Outcome, Training, stop_on_signal
-from cavalcade.runs.waiting import COMPILING, waiting
+from cavalcade.runs.waiting import PREPARING, waiting
 from cavalcade.search import directory as search_directory
 from cavalcade.search.conclusion import Conclusion, conclude
 from cavalcade.search.config import SearchConfig
@@ -243,7 +243,7 @@ def run_training(
 ) -> Outcome:
     """Trains in a run directory, new or resumed; options: see `Training`."""
     with directory.locked() if ranks.first else nullcontext():
-        with waiting(COMPILING) if ranks.first and not quiet else nullcontext():
+        with waiting(PREPARING) if ranks.first and not quiet else nullcontext():
             training = Training(directory, config, quiet=quiet, ranks=ranks, **options)
         if not quiet:
             print(f"run {directory}", *training.notes, sep="\n", flush=True)
@@ -285,7 +285,7 @@ def run_search(
 ) -> tuple[Search, int]:
     """Searches in a run directory, new or resumed; returns the search and the signal that stopped it, or 0."""
     with directory.locked():
-        with waiting(COMPILING) if not quiet else nullcontext():
+        with waiting(PREPARING) if not quiet else nullcontext():
             running = Search(directory, config, **options)
         if not quiet:
             print(f"run {directory}", flush=True)

@@ -14,7 +14,7 @@ SETTINGS = ("--red", "sleep", "--blue", "decoy", "--steps", "50", "--seed", "103
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        ([], ["--cyborg", "required"]),
+        ([], ["--cyborg PATH missing"]),
         (["--red", "wolf"], ["'wolf'", "bline", "meander", "sleep"]),
         (["--blue", "react"], ["'react'", "random", "reactive", "mix"]),
         (["--revision", "2021"], ["'2021'", "head", "leaderboard-2022"]),

@@ -32,6 +32,12 @@ def test_tune_writes_what_the_next_run_uses(capsys, tmp_path, monkeypatch):
     assert (config.ppo.num_envs, config.ppo.minibatches, config.host.backend) == (128, 2, "serial")
 
 
+def test_tune_looks_first_whether_it_can_keep_what_it_finds(capsys, monkeypatch):
+    monkeypatch.setattr("cavalcade.cli.tune.tune", None)
+    monkeypatch.setenv("XDG_CONFIG_HOME", "/proc/nowhere")
+    assert "/proc/nowhere/cavalcade/tuned cannot be created" in refused(capsys, "tune", "cage2")
+
+
 def test_profile_takes_any_target(capsys):
     args = ("--updates", "2", "--num-envs", "4", "--rollout-steps", "8", "--hidden", "8", "--threads", "1")
     status, out, _ = run(capsys, "profile", "gym:CartPole-v1", *args)

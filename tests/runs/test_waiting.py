@@ -3,8 +3,11 @@
 import time
 from types import SimpleNamespace
 
+import numba
+import pytest
+
 from cavalcade.runs import waiting as module
-from cavalcade.runs.waiting import waiting
+from cavalcade.runs.waiting import COMPILING, waiting
 
 
 def test_what_is_quick_needs_no_word(capsys):
@@ -26,3 +29,38 @@ def test_what_takes_long_is_announced_and_followed(capsys, monkeypatch):
             now[0] = second
             news(f"thinking: {n} of 3")
     assert capsys.readouterr() == ("", "thinking: 1 of 3 ...\n")
+
+
+def announced(capsys):
+    """The notice of another thread, however long it takes."""
+    found, deadline = "", time.monotonic() + 300
+    while not found and time.monotonic() < deadline:
+        time.sleep(0.01)
+        found += capsys.readouterr().err
+    return found
+
+
+def test_compiling_is_said_only_of_what_is_compiled(capsys):
+    twice = numba.njit(lambda x: 2 * x)
+    with waiting("playing", after=0):
+        assert announced(capsys) == "playing ...\n"
+        twice(1)
+        assert capsys.readouterr().err == f"{COMPILING} ...\n"
+        twice(1.5)  # compiled again, said once
+    assert capsys.readouterr().err == ""
+    with waiting("playing", after=0):
+        assert announced(capsys) == "playing ...\n"
+        twice(3)  # is compiled already
+    assert capsys.readouterr().err == ""
+
+
+def test_what_is_compiled_before_the_notice_is_said_in_its_place(capsys):
+    twice = numba.njit(lambda x: 2 * x)
+    timers = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module.threading, "Timer", lambda _, begin: timers.append(begin) or SimpleNamespace(
+            start=lambda: None, cancel=lambda: None, join=lambda: None))  # fmt: skip
+        with waiting("playing"):
+            twice(1)
+            timers[0]()
+    assert capsys.readouterr().err == f"{COMPILING} ...\n"

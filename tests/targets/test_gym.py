@@ -1,5 +1,6 @@
 """Training on hosted environments."""
 
+import functools
 import json
 import random
 import re
@@ -15,7 +16,7 @@ import psutil
 import pytest
 
 from cavalcade.cli.bench.kills import hail
-from cavalcade.config import HostConfig, PPOConfig
+from cavalcade.config import HostConfig, PPOConfig, WorkerConfig
 from cavalcade.ppo.engines.cpu.engine import CpuEngine
 from cavalcade.ppo.engines.torch import TorchEngine
 from cavalcade.runs.checkpoint import checkpoints
@@ -109,8 +110,36 @@ def test_a_broken_environment_stops_the_run_with_a_checkpoint(tmp_path):
     assert done.returncode == 2
     assert "after 2 restarts" in done.stderr
     assert "ValueError: something went wrong in the game" in done.stderr
-    assert f"cavalcade train --resume {tmp_path / 'a'}" in done.stderr
+    resume = f"cavalcade train --resume {tmp_path / 'a'}"
+    assert done.stderr.endswith(f"resume with: {resume}\nor allow more restarts: {resume} --max-restarts 10\n")
     assert checkpoints(tmp_path / "a" / "checkpoints")
+
+
+def test_nothing_is_resumed_that_never_began(capsys, tmp_path):
+    args = ("train", f"{GAMES}:Stillborn-v0", *SMALL, "--workers", "1", "--max-restarts", "1", "--quiet")
+    status, _, err = run(capsys, *args, "--run", tmp_path / "a")
+    assert status == 2
+    assert "ValueError: nothing works in this game" in err
+    assert "resume" not in err
+    assert not checkpoints(tmp_path / "a" / "checkpoints")
+
+
+def test_a_violation_of_the_api_is_told_before_workers_start(capsys, tmp_path, monkeypatch):
+    monkeypatch.setattr("cavalcade.vector.pool.ProcessPool._start", None)
+    said = refused(capsys, "train", f"{GAMES}:Bare-v0", *SMALL, "--run", tmp_path / "a")
+    assert "reset of tests.vector.games:Bare-v0 returns one value of type ndarray; Gymnasium requires" in said
+
+
+def test_an_evaluation_advises_nothing_that_it_refuses(capfd, tmp_path, monkeypatch):
+    """Options of a training are none of an evaluation, which plays longer here than the training did."""
+    args = ("train", f"{GAMES}:Broken-v0", *SMALL, "--steps", "128", "--workers", "1", "--quiet")
+    assert run(capfd, *args, "--run", tmp_path / "a")[0] == 0
+    monkeypatch.setattr("cavalcade.targets.gym.WorkerConfig", functools.partial(WorkerConfig, max_restarts=1))
+    status, _, err = run(capfd, "evaluate", tmp_path / "a", "--episodes", "200")
+    assert status == 2
+    assert "after 1 restarts; fix the environment" in err
+    assert "--max-restarts" not in err
+    assert "resume" not in err
 
 
 @pytest.mark.parametrize("backend", ["shared", "async", "pipe"])
@@ -190,8 +219,11 @@ def test_bad_input(capsys, tmp_path, monkeypatch):
         (("gym:CartPole-v1", "--backend", "magic"), "magic"),
         (("gym:CartPole-v1", "--env-options", "x"), "env_options has 'x'"),
         (("gym:CartPole-v1", "--env-options", "x=1"), "cannot be made"),
-        (("gym:CartPole-v1", "--true-state-every", "1"), "unrecognized options: --true-state-every"),
-        (("gym:CartPole-v1", "--target", "gym:Acrobot-v1"), "leave out --target"),
+        (
+            ("gym:CartPole-v1", "--true-state-every", "1"),
+            "unknown option --true-state-every; gym:CartPole-v1 does not have it, but cyborg",
+        ),
+        (("gym:CartPole-v1", "--target", "gym:Acrobot-v1"), "the target comes first, without a flag"),
         (("gym:CartPole-v1", "--hardware", "fast"), "hardware is 'fast'"),
         (("cyborg",), "without --cyborg"),
         (("cyborg", "--cyborg", "/tmp"), "/tmp is not a clone"),

@@ -158,6 +158,20 @@ class Broken(Counting):
         raise ValueError("something went wrong in the game")
 
 
+class Stillborn(Counting):
+    """Cannot even begin."""
+
+    def reset(self, *, seed=None, options=None):
+        raise ValueError("nothing works in this game")
+
+
+class Bare(Counting):
+    """Returns no info from reset, as before Gymnasium."""
+
+    def reset(self, *, seed=None, options=None):
+        return super().reset(seed=seed)[0]
+
+
 class Steered(gymnasium.Env):
     """Reward is highest where the action equals the observation; a point within bounds that differ."""
 
@@ -238,8 +252,8 @@ class Mixed(Counting):
 
 
 for kind in (
-    Counting, Masked, Informed, LateMask, Closing, Unlucky, Nested, Broken, Steered, Unbounded, Picture, Unflat, Drawn,
-    Mixed,
+    Counting, Masked, Informed, LateMask, Closing, Unlucky, Nested, Broken, Stillborn, Bare, Steered, Unbounded,
+    Picture, Unflat, Drawn, Mixed,
 ):  # fmt: skip
     gymnasium.register(f"{kind.__name__}-v0", entry_point=f"{__name__}:{kind.__name__}")
 gymnasium.register("Short-v0", entry_point=f"{__name__}:Counting", max_episode_steps=4)

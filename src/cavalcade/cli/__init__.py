@@ -6,6 +6,9 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
+from cavalcade.cli.help import HELP, HELP_ALL, HelpRequested, help_asked, render
+from cavalcade.cli.nearest import nearest
+from cavalcade.cli.pages import page_of
 from cavalcade.config import renamed
 from cavalcade.core.errors import CavalcadeError
 from cavalcade.core.version import __version__
@@ -13,6 +16,7 @@ from cavalcade.core.version import __version__
 # What each verb does, in one line. Its module in this package has a function `run(args)` that returns the exit status.
 VERBS = {
     "bench": "measure the speed of Cavalcade on this machine",
+    "completion": "print a completion script for bash, zsh or fish",
     "evaluate": "score a policy on held-out games",
     "export": "write a trained policy as ONNX",
     "play": "watch or play a game in the terminal",
@@ -51,15 +55,24 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
 
 
 def _dispatch(verb: str, args: list[str]) -> int:
-    if verb in ("-h", "--help"):
+    if verb in (*HELP, HELP_ALL):
         print(_help())
         return 0
     if verb == "--version":
         print(f"cavalcade {__version__}")
         return 0
     if verb not in VERBS:
-        fail(f"cavalcade: unknown command {verb!r}; it must be one of {', '.join(VERBS)}")
-    return importlib.import_module(f"cavalcade.cli.{verb}").run(args)
+        near = nearest(verb, VERBS, most=1)
+        hint = f"did you mean {near[0]}? " if near else ""
+        fail(f"cavalcade: unknown command {verb!r}; {hint}it must be one of {', '.join(VERBS)}")
+    page = page_of(verb, args) if help_asked(args) else None
+    if page is None:
+        try:
+            return importlib.import_module(f"cavalcade.cli.{verb}").run(args)
+        except HelpRequested as asked:
+            page = asked.page
+    print(render(page, HELP_ALL in args))
+    return 0
 
 
 def _help() -> str:
@@ -69,5 +82,8 @@ def _help() -> str:
         "usage: cavalcade COMMAND [options]\n\n"
         "Trains reinforcement-learning agents in seconds where people now wait for hours.\n\n"
         f"commands:\n{verbs}\n\n"
-        "options:\n  -h, --help  show this help, or that of the command before it\n  --version   show the version"
+        "options:\n  -h, --help   show this help, or that of the command before it\n"
+        "  --help-all   show all options of the command before it\n  --version    show the version\n\n"
+        "examples:\n  cavalcade train cage2 --recipe cage2-meander --run runs/meander\n"
+        "  cavalcade evaluate runs/meander\n  cavalcade search cage2"
     )

@@ -1,17 +1,17 @@
 """`cavalcade evaluate`: scores of a trained policy, or of a baseline, on held-out games."""
 
-import dataclasses
 import json
+from dataclasses import dataclass, make_dataclass
 from pathlib import Path
-from typing import Annotated, Any
-
-import tyro
+from typing import Any
 
 from cavalcade.api import load_policy
+from cavalcade.cli.help import HelpRequested, Page, help_asked
+from cavalcade.cli.options import Positional, options_of, union
 from cavalcade.cli.parse import check_folder, import_from_here, parse
 from cavalcade.runs.directory import is_search, target_of
 from cavalcade.runs.waiting import waiting
-from cavalcade.targets import target_named
+from cavalcade.targets import target_named, targets
 from cavalcade.targets.base import Target
 
 
@@ -19,12 +19,15 @@ def run(args: list[str]) -> int:
     """Prints the scores; returns 1 if there were too few episodes for a score."""
     import_from_here()
     named = args[0] if args and not args[0].startswith("-") else ""
+    if not named and help_asked(args):
+        known = {target.name: options_of(_options(target)) for target in targets()}
+        raise HelpRequested(Page("evaluate", _Options.__doc__ or "", tuple(union(known))))
     target = target_named((target_of(Path(named)) if named else "") or "cage2")
     args = ["--no-sampled" if arg == "--greedy" else arg for arg in args]
     options: Any = parse(_options(target), args, "evaluate")
     check_folder("json", options.json)
     path = Path(options.policy)
-    with waiting("evaluating (the first time compiles for up to half a minute)") as news:
+    with waiting("evaluating") as news:
         policy = _open(path, options) if path.exists() else options.policy
         scores = target.evaluate(policy, options, news)
     print(scores)
@@ -40,15 +43,18 @@ def _open(path: Path, options: Any) -> Any:
     return load_policy(path, order=getattr(options, "order", None))
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Options:
+    """Scores a policy on held-out games, or a CAGE-2 baseline by name."""
+
+    policy: Positional[str]
+    """Run, checkpoint, search, or name of a CAGE-2 baseline."""
+    json: Path | None = None
+    """Also write the scores to this file, as JSON."""
+
+
 def _options(target: Target[Any]) -> type:
     """The evaluation options of the target, and those of the verb."""
-    kind, said = target.EvaluateOptions, "Run, checkpoint, search, or name of a CAGE-2 baseline."
-    policy = Annotated[tyro.conf.Positional[str], tyro.conf.arg(help=said)]
-    written = Annotated[Path | None, tyro.conf.arg(help="Also write the scores to this file, as JSON.")]
-    fields: list[Any] = [
-        ("policy", policy, dataclasses.field(kw_only=True)),
-        ("json", written, dataclasses.field(default=None, kw_only=True)),
-    ]
-    made = dataclasses.make_dataclass("Options", fields, bases=(kind,), frozen=True)
-    made.__doc__ = kind.__doc__
+    made = make_dataclass("Options", [], bases=(_Options, target.EvaluateOptions), frozen=True)
+    made.__doc__ = target.EvaluateOptions.__doc__
     return made

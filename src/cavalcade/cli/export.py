@@ -3,10 +3,9 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-import tyro
-
 from cavalcade.api import load_policy
-from cavalcade.cli.parse import parse
+from cavalcade.cli.options import Positional
+from cavalcade.cli.parse import check_folder, parse
 from cavalcade.core.errors import RunError
 from cavalcade.runs.directory import is_search
 from cavalcade.runs.export import check_onnx, export_onnx, interface
@@ -23,7 +22,7 @@ class Options:
     The memory of a recurrent policy is an input and an output.
     """
 
-    policy: tyro.conf.Positional[Path]
+    policy: Positional[Path]
     """Run, checkpoint or search."""
     onnx: Path
     """File to write."""
@@ -36,6 +35,7 @@ class Options:
 
 def run(args: list[str]) -> int:
     options = parse(Options, args, "export")
+    check_folder("onnx", options.onnx)
     searched = is_search(options.policy)
     saved = load_policy(options.policy, order=options.order, member=options.member if searched else None)
     member, which = target_named(saved.config.target).member(saved, None if searched else options.member)

@@ -1,28 +1,39 @@
-"""Command-line options: dataclasses parsed by tyro, comma-separated lists, and one-line errors."""
+"""Command-line arguments to dataclasses: `--name value`, `--name=value`, `--no-switch`, lists as `64,64` or `64 64`."""
 
-import contextlib
-import dataclasses
-import io
 import os
 import re
 import sys
-import typing
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
-import tyro
-
-from cavalcade.cli import fail
-from cavalcade.core.errors import ConfigError
+from cavalcade.cli.help import HelpRequested, Page, help_asked
+from cavalcade.cli.nearest import nearest
+from cavalcade.cli.options import Option, options_of
+from cavalcade.cli.pages import NO_PAGE, stored
+from cavalcade.config.io import as_dict, completed, from_dict, merged
+from cavalcade.core.errors import ConfigError, one_of
 
 T = TypeVar("T")
+_FLAG = re.compile(r"--?[A-Za-z]")  # a negative number is a value
 
 
 def check_folder(name: str, path: Path | None) -> None:
     """Raises `ConfigError`, before any work is done, if a file could not be written."""
-    if path and not path.absolute().parent.is_dir():
+    if path is None:
+        return
+    folder = path.absolute().parent
+    if not folder.is_dir():
         raise ConfigError(f"{name} is {path}; there is no folder {path.parent}")
+    if path.is_dir():
+        raise ConfigError(f"{name} is {path}, a folder; name a file")
+    existed = path.exists()
+    try:
+        path.open("ab").close()
+        if not existed:
+            path.unlink()
+    except OSError as error:
+        raise ConfigError(f"{name} is {path}; it cannot be written: {error.strerror}") from None
 
 
 def import_from_here() -> None:
@@ -49,58 +60,109 @@ def option(args: Sequence[str], name: str) -> str | None:
 
 
 def parse(options: type[T], args: Sequence[str], verb: str, default: T | None = None) -> T:
-    """Parses the options of a verb; nested settings need no prefix."""
-    said = io.StringIO()
-    try:
-        with contextlib.redirect_stderr(said):
-            kind: Any = tyro.conf.OmitArgPrefixes[options]  # pyright: ignore[reportInvalidTypeForm]
-            given: Any = {} if default is None else {"default": default}
-            return tyro.cli(kind, args=split_lists(options, args), prog=f"cavalcade {verb}", **given)
-    except SystemExit as stop:
-        if not stop.code:
-            raise
-        fail(f"cavalcade {verb}: {_one_line(said.getvalue(), options)}")
+    """Parses the options of a verb; nested settings need no prefix. default: an instance with the defaults."""
+    rows = options_of(options, default)
+    if help_asked(args):
+        raise HelpRequested(Page(verb, options.__doc__ or "", tuple(rows)))
+    given = values_of(rows, args, verb)
+    return from_dict(options, completed(options, given) if default is None else merged(as_dict(default), given))
 
 
-def flags(options: Any) -> Iterator[tuple[str, Any]]:
-    """Names and types of all settings, including those of nested dataclasses."""
-    hints = typing.get_type_hints(options, include_extras=True)
-    for field in dataclasses.fields(options):
-        kind = hints[field.name]
-        if dataclasses.is_dataclass(kind):
-            yield from flags(kind)
+def values_of(options: Sequence[Option], args: Sequence[str], command: str) -> dict[str, Any]:
+    """The values that arguments give to options, nested like the dataclass; raises `ConfigError` for what is wrong."""
+    flags = {option.flag: option for option in options if not option.positional}
+    texts: dict[str, Any] = {}  # by name of the option
+    words, left = [], list(args)
+    while left:
+        arg = left.pop(0)
+        if not _FLAG.match(arg):
+            words.append(arg)
+            continue
+        flag, sign, text = arg.partition("=")
+        flag = flag.replace("_", "-")
+        positive = flag if flag in flags else flag.replace("--no-", "--", 1)
+        if (found := flags.get(positive)) and found.kind == "switch":
+            if sign:
+                raise ConfigError(f"{flag} takes no value; use {found.flag} or --no-{found.flag[2:]}")
+            texts[found.name] = flag == positive
+        elif not (found := flags.get(flag)):
+            _unknown(flag, options, command)
+        elif found.many:
+            texts[found.name] = [text] if sign else []
+            while not sign and left and not _FLAG.match(left[0]):
+                texts[found.name].append(left.pop(0))
+        elif sign or (left and not _FLAG.match(left[0])):
+            texts[found.name] = text if sign else left.pop(0)
         else:
-            yield field.name, kind
+            raise ConfigError(f"{flag} has no value; write {found.spelt}")
+    texts |= _by_place([option for option in options if option.positional], words, flags, command)
+    lacking = [option for option in options if option.required and option.name not in texts]
+    if missing := [option.name.upper() if option.positional else option.spelt for option in lacking]:
+        raise ConfigError(f"{' and '.join(missing)} missing; usage: {Page(command, '', tuple(options)).usage}")
+    values: dict[str, Any] = {}
+    for option in options:
+        if option.name in texts:
+            place = values
+            for name in option.path[:-1]:
+                place = place.setdefault(name, {})
+            place[option.name] = _value(option, texts[option.name])
+    return values
 
 
-def split_lists(options: Any, args: Sequence[str]) -> list[str]:
-    """Arguments with `--hidden 64,64` rewritten as `--hidden 64 64`."""
-    lists = {f"--{name.replace('_', '-')}" for name, kind in flags(options) if typing.get_origin(kind) is tuple}
-    found: list[str] = []
-    for arg in args:
-        flag, sign, value = arg.partition("=")
-        if sign and flag in lists:
-            found += [flag, *value.split(",")]
-        elif found and found[-1] in lists and "," in arg:
-            found += arg.split(",")
-        else:
-            found.append(arg)
+def _by_place(
+    options: Sequence[Option], words: list[str], flags: dict[str, Option], command: str
+) -> dict[str, list[str] | str]:
+    """Positional arguments; the last may take many."""
+    found: dict[str, list[str] | str] = {}
+    for option in options:
+        if option.many:
+            found[option.name], words = words, []
+        elif words:
+            found[option.name], *words = words
+    if words:
+        hint = f"write --{words[0]}" if f"--{words[0]}" in flags else f"cavalcade {command} --help shows the usage"
+        raise ConfigError(f"unexpected argument {words[0]!r}; {hint}")
     return found
 
 
-def _one_line(panel: str, options: Any) -> str:
-    """First paragraph of tyro's boxed message on one line; for an unknown option, with the known ones."""
-    lines = [line.strip("│ \t") for line in re.sub(r"\x1b\[[0-9;]*m", "", panel).splitlines()]
-    body = [line for line in lines if line and line[0] not in "╭╰"]
-    rules = [i for i, line in enumerate(body) if set(line) <= {"─", "-"}]
-    first = 2 if rules[:1] == [1] else 0  # without box drawing, the title is above a rule
-    last = next((i for i in rules if i >= first), len(body))
-    text = " ".join(body[first:last])
-    if text.startswith("Unrecognized"):
-        text += f"; options are {', '.join(_spelt(name, kind) for name, kind in flags(options))}"
-    return text[0].lower() + text[1:] if text else "bad options"
+def _unknown(flag: str, options: Sequence[Option], command: str) -> NoReturn:
+    """Raises `ConfigError` with what was probably meant."""
+    known = [option for option in options if not option.positional]
+    verb, _, target = command.partition(" ")
+    elsewhere = [option.targets for option in stored().get(verb, NO_PAGE).options if option.flag == flag]
+    if flag == "--target":
+        hint = "the target comes first, without a flag"
+    elif target and any(elsewhere):
+        hint = f"{target} does not have it, but {elsewhere[0]}"
+    elif near := nearest(flag.lstrip("-").removeprefix("no-"), [option.name for option in known]):
+        hint = f"did you mean {' or '.join('--' + name.replace('_', '-') for name in near)}?"
+    elif len(known) > 12:
+        hint = f"cavalcade {command} --help-all lists the options"
+    else:
+        hint = f"options are {', '.join(option.flag for option in known)}"
+    raise ConfigError(f"unknown option {flag}; {hint}")
 
 
-def _spelt(name: str, kind: Any) -> str:
-    """A setting as it is written on the command line."""
-    return name.upper() if "Positional" in str(kind) else f"--{name.replace('_', '-')}"
+def _value(option: Option, text: Any) -> Any:
+    if option.kind == "switch":
+        return text
+    if option.many:
+        # At commas, but not at those within brackets: env_options are YAML.
+        return [_one(option, item) for part in text for item in re.split(r",(?![^\[{(]*[\]})])", part)]
+    return _one(option, text)
+
+
+def _one(option: Option, text: str) -> Any:
+    """A value as its type wants it."""
+    if option.kind == "choice":
+        one_of(option.name, text, option.choices)
+    if option.kind in ("text", "choice"):
+        return text
+    if option.kind == "path":
+        return Path(text)
+    try:
+        if option.kind == "number":
+            return float(text)
+        return int(float(text)) if re.fullmatch(r"\d+(\.\d+)?e\d", text) else int(text)
+    except ValueError:
+        raise ConfigError(f"{option.name} is {text!r}; it must be {option.allowed}") from None

@@ -10,7 +10,7 @@ from cavalcade.cli.parse import check_folder, import_from_here
 from cavalcade.cli.targets import parse_target
 from cavalcade.core.errors import ConfigError, at_least
 from cavalcade.runs.policies import load_policy
-from cavalcade.runs.waiting import COMPILING, waiting
+from cavalcade.runs.waiting import PREPARING, waiting
 from cavalcade.targets import target_named
 from cavalcade.targets.base import Setup
 from cavalcade.tuning import bounds, machine
@@ -41,7 +41,7 @@ def run(args: list[str]) -> int:
     updates, config = at_least("updates", options.updates, 1), options.config
     check_folder("cprofile", options.cprofile)
     setup = Setup(threads=at_least("threads", options.threads, 0), load=load_policy)
-    with waiting(COMPILING):
+    with waiting(PREPARING):
         prepared = target_named(config.target).prepare(config, setup)
         engine, threads = prepared.engine, prepared.threads
         if engine.name == "cuda":

@@ -4,8 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-import tyro
-
+from cavalcade.cli.options import Positional
 from cavalcade.cli.parse import import_from_here, parse
 from cavalcade.cli.verify import compare
 from cavalcade.core.errors import ConfigError, at_least
@@ -19,7 +18,7 @@ from cavalcade.targets import target_named
 class RecordOptions:
     """Records episodes of a policy on held-out maps, as .json.z files for MettaScope."""
 
-    policy: tyro.conf.Positional[Path]
+    policy: Positional[Path]
     """Run or checkpoint."""
     out: Path
     """Output folder."""

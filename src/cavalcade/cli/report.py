@@ -3,9 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-import tyro
-
-from cavalcade.cli.parse import parse
+from cavalcade.cli.options import Positional
+from cavalcade.cli.parse import check_folder, parse
 from cavalcade.core.errors import CavalcadeError, ConfigError
 from cavalcade.report.curves import read_curve
 from cavalcade.report.page import save_picture
@@ -21,7 +20,7 @@ from cavalcade.runs.waiting import waiting
 class Options:
     """Plots a search, or the learning curves of training runs, in a self-contained HTML file."""
 
-    runs: tyro.conf.Positional[tuple[Path, ...]]
+    runs: Positional[tuple[Path, ...]]
     """Run directories."""
     out: Path | None = None
     """File to write; by default report.html in the first run directory."""
@@ -44,6 +43,8 @@ def run(args: list[str]) -> int:
     options = parse(Options, args, "report")
     if not options.runs:
         raise ConfigError("no run given; name one or more run directories")
+    check_folder("out", options.out)
+    check_folder("picture", options.picture)
     first = options.runs[0]
     out = options.out or first / REPORT
     if (first / SEARCH).exists():

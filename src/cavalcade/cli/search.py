@@ -4,11 +4,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-import tyro
-
 from cavalcade.api import run_search, search_config
+from cavalcade.cli.help import HelpRequested, Page, help_asked
+from cavalcade.cli.options import Positional, options_of, with_defaults
 from cavalcade.cli.orders import select_reward
-from cavalcade.cli.parse import option, parse
+from cavalcade.cli.parse import option, parse, values_of
 from cavalcade.cli.search_merge import MergeOptions, audit, merge
 from cavalcade.cli.targets import parse_resumed
 from cavalcade.config.io import differences
@@ -25,6 +25,7 @@ ALIASES = {
     "--n-eval-episodes": "--score-episodes", "--max-steps": "--horizon", "--checkpoint-dir": "--run",
     "B_lineAgent": "bline", "RedMeanderAgent": "meander", "SleepAgent": "sleep",
 }  # fmt: skip
+RENAMED = {"checkpoints": "gridworld", "replay": "audit"}  # first words of 0.1
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class Options:
     `cavalcade search merge RUN…` joins shards; `cavalcade search audit RUN` makes the decisions of a search again.
     """
 
-    target: tyro.conf.Positional[Literal["cage2", "gridworld", "cyborg"]]
+    target: Positional[Literal["cage2", "gridworld", "cyborg"]]
     """CAGE-2, a gridworld in which the order is known to matter, or CAGE-2 in your own checkout of CybORG."""
     config: SearchConfig = field(default_factory=SearchConfig)
     run: Path | None = None
@@ -63,19 +64,19 @@ class ResumeOptions:
 
 
 def run(args: list[str]) -> int:
-    args, notes = select_reward(translate(args))
+    args, notes = select_reward(translate([*(RENAMED.get(arg, arg) for arg in args[:1]), *args[1:]]))
     if args[:1] == ["merge"]:
         options = parse(MergeOptions, args[1:], "search merge")
         directory, config = merge(options)
         return _search(directory, config, quiet=options.quiet, resume=True)
-    if args[:1] in (["audit"], ["replay"]):  # its name in 0.1
+    if args[:1] == ["audit"]:
         return audit(args[1:])
     if any(arg.split("=")[0] == "--resume" for arg in args):
         directory = open_search(Path(option(args, "resume") or ""))
         resumed = parse_resumed(ResumeOptions, directory.path, directory.config(), args, "search")
         at_least("threads", resumed.threads, 0)
         return _search(directory, resumed.config, quiet=resumed.quiet, threads=resumed.threads, resume=True)
-    options = parse(Options, args, "search", _defaults(args))
+    options = _parsed(args)
     at_least("threads", options.threads, 0)
     at_least("seeds", options.seeds, 1)
     if options.seeds > 1 and options.config.shard:
@@ -113,18 +114,23 @@ def translate(args: list[str]) -> list[str]:
     return found
 
 
-def _defaults(args: list[str]) -> Options | None:
+def _parsed(args: list[str]) -> Options:
     """Options with the defaults of the domain."""
-    named = args[0] if args and not args[0].startswith("-") else ""
-    if named not in DOMAINS:
-        return None
-    given = {"original": {"cyborg": option(args, "cyborg") or ""}} if option(args, "cyborg") is not None else {}
-    return Options(named, search_config(named, given))  # pyright: ignore[reportArgumentType]
+    named = args[0] if args and args[0] in DOMAINS else ""
+    defaults: dict[str, Any] = {"config": DOMAINS[named].defaults} if named else {}
+    rows = with_defaults(options_of(Options), defaults)
+    if help_asked(args):
+        shown = [row for row in rows if not (named and row.positional)]
+        raise HelpRequested(Page(f"search {named}".strip(), Options.__doc__ or "", tuple(shown)))
+    given = values_of(rows, args, f"search {named}".strip())
+    given["config"] = search_config(given["target"], given.get("config", {}))
+    return Options(**given)
 
 
 def _search(directory: RunDirectory[SearchConfig], config: SearchConfig, **options: Any) -> int:
     search, signal = run_search(directory, config, **options)
     if not search.done:
-        print(f"stopped at update {search.updates}; resume with: cavalcade search --resume {directory}")
+        if not options.get("quiet"):
+            print(f"stopped at update {search.updates}; resume with: cavalcade search --resume {directory}")
         return 128 + signal
     return 0

@@ -1,15 +1,15 @@
 """`cavalcade search merge` and `cavalcade search audit`: join shards of a search, and repeat its decisions."""
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
-import tyro
-
+from cavalcade.cli.options import Positional
 from cavalcade.cli.parse import parse
 from cavalcade.core.errors import RunError
 from cavalcade.runs.checkpoint import load_checkpoint
 from cavalcade.runs.directory import RunDirectory, checkpoint_in
-from cavalcade.runs.waiting import COMPILING, waiting
+from cavalcade.runs.waiting import PREPARING, waiting
 from cavalcade.search.config import SearchConfig
 from cavalcade.search.decisions import DECISIONS, again, read
 from cavalcade.search.directory import default_path, open_search
@@ -22,7 +22,7 @@ from cavalcade.search.run import Search, results_of
 class MergeOptions:
     """Joins the shards of a search into one run and continues it: confirmation, controls, report."""
 
-    shares: tyro.conf.Positional[tuple[Path, ...]]
+    shares: Positional[tuple[Path, ...]]
     """Run directories that were begun with --shard 1/n … n/n."""
     run: Path | None = None
     """Directory of the joined run; by default runs/search-TARGET-TIME."""
@@ -36,7 +36,7 @@ class MergeOptions:
 class AuditOptions:
     """Makes every decision of a search again, from what was known at the time, and compares."""
 
-    run: tyro.conf.Positional[Path]
+    run: Positional[Path]
     """Run directory of the search."""
 
 
@@ -47,7 +47,7 @@ def merge(options: MergeOptions) -> tuple[RunDirectory[SearchConfig], SearchConf
     shares = read_shares(options.shares)
     path = options.run or default_path(shares.config.target)
     directory = RunDirectory(path, SearchConfig)
-    with directory.locked(), waiting(COMPILING):
+    with directory.locked(), nullcontext() if options.quiet else waiting(PREPARING):
         search = Search(directory, shares.config, threads=options.threads)
         try:
             take_over(search, shares)

@@ -4,12 +4,15 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from cavalcade.cli.parse import option, parse
+from cavalcade.cli.help import HelpRequested, Page, help_asked
+from cavalcade.cli.options import Option, options_of, union
+from cavalcade.cli.parse import parse, values_of
 from cavalcade.config.base import RunConfig
-from cavalcade.config.io import from_dict, merged
+from cavalcade.config.io import completed, from_dict, merged
 from cavalcade.config.presets import hardware, recipe
 from cavalcade.core.errors import ConfigError
-from cavalcade.targets import target_named, target_names
+from cavalcade.targets import target_named, target_names, targets
+from cavalcade.targets.base import Target
 
 
 def parse_target(common: type, args: list[str], verb: str) -> tuple[str, Any]:
@@ -18,20 +21,30 @@ def parse_target(common: type, args: list[str], verb: str) -> tuple[str, Any]:
     Settings are defaults, then a recipe, then a hardware preset, then the command line; later ones take precedence.
     """
     name = args[0] if args and not args[0].startswith("-") else ""
-    if not name and not {"-h", "--help"} & set(args):
+    if not name and help_asked(args):
+        known = {target.name: _options(common, target) for target in targets()}
+        said = f"What to train on: {target_names()}. `cavalcade {verb} TARGET --help` shows its options."
+        place = Option("target", positional=True, required=True, help=said)
+        raise HelpRequested(Page(verb, common.__doc__ or "", (place, *union(known))))
+    if not name:
         raise ConfigError(f"no target; name one first: {target_names()}")
-    target, rest = target_named(name or "cage2"), args[1:] if name else args
-    plain: Any = target.required(lambda flag: option(rest, flag))
-    if given := option(rest, "recipe"):
-        plain = merged(plain, recipe(given))
-    if given := option(rest, "hardware"):
-        plain = merged(plain, hardware(given, name, shipped=target.hardware))
-    base = from_dict(target.Config, merged(plain, {"target": name} if name else {}))
-    kind = _with_settings(common, base)
-    options: Any = parse(kind, rest, f"{verb} {name}".strip(), kind(config=base))
-    if name and options.config.target != name:
-        raise ConfigError(f"target is {options.config.target!r} and {name!r}; leave out --target")
-    return name, options
+    target, rest = target_named(name), args[1:]
+    options = _options(common, target)
+    if help_asked(args):
+        raise HelpRequested(Page(f"{verb} {name}", common.__doc__ or "", tuple(options)))
+    given = values_of(options, rest, f"{verb} {name}")
+    plain: Any = {}
+    if named := given.get("recipe"):
+        plain = merged(plain, recipe(named))
+    if named := given.get("hardware"):
+        plain = merged(plain, hardware(named, name, shipped=target.hardware))
+    typed = completed(target.Config, given.pop("config", {}), besides=plain)
+    config = from_dict(target.Config, merged(merged(plain, typed), {"target": name}))
+    return name, _with_settings(common, config)(**given)
+
+
+def _options(common: type, target: Target[Any]) -> list[Option]:
+    return [*options_of(common), *options_of(target.Config, where=("config",))]
 
 
 def parse_resumed(common: type, path: Path, config: RunConfig, args: list[str], verb: str) -> Any:

@@ -20,10 +20,7 @@ from cavalcade.runs.waiting import waiting
 
 @dataclass(frozen=True)
 class Options:
-    """Trains policies with PPO on cage2, mettagrid, gym:NAME, cyborg or env:MODULE:NAME.
-
-    `cavalcade train TARGET --help` lists the settings of a target.
-    """
+    """Trains policies with PPO in a run that can be killed at any moment and resumed."""
 
     recipe: str | None = None
     """Settings to start from: name of a shipped recipe, or a YAML file."""
@@ -90,7 +87,8 @@ def _train(directory: RunDirectory[Any], config: RunConfig, ranks: Ranks, *, qui
     if not ranks.first:
         return 0
     if not outcome.finished:
-        print(f"stopped at update {outcome.updates}; resume with: cavalcade train --resume {directory}")
+        if not quiet:
+            print(f"stopped at update {outcome.updates}; resume with: cavalcade train --resume {directory}")
         return 128 + outcome.signal
     if not quiet:
         rate = outcome.steps / max(outcome.seconds, 1e-9)

@@ -8,7 +8,7 @@ import yaml
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from cavalcade.cli.parse import check_seconds, import_from_here
+from cavalcade.cli.parse import check_folder, check_seconds, import_from_here
 from cavalcade.cli.targets import parse_target
 from cavalcade.config.presets import tuned_file
 from cavalcade.core.errors import ConfigError
@@ -39,6 +39,12 @@ def run(args: list[str]) -> int:
         )
     if reason := target_named(target).not_tuned:
         raise ConfigError(reason)
+    path = tuned_file(target)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"{path.parent} cannot be created: {error.strerror}; set XDG_CONFIG_HOME") from None
+    check_folder("the file for tuned settings", path)
     console = Console(file=sys.stderr)
     print(f"{machine.line()}\n{target}: training steps/s, {options.seconds:g} s each", flush=True)
     columns: Any = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
@@ -50,8 +56,6 @@ def run(args: list[str]) -> int:
             _show(trial)
             best = trial if trial.best else best
     assert best is not None
-    path = tuned_file(target)
-    path.parent.mkdir(parents=True, exist_ok=True)
     head = f"# found by: cavalcade tune {target}\n# {best.rate:,.0f} steps/s on {machine.line()}\n"
     write_whole(path, head + yaml.safe_dump(preset(best.config), sort_keys=False))
     print(f"best: {best.words}, {best.rate:,.0f} steps/s\nwritten to {path}")

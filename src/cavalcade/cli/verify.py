@@ -4,20 +4,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-import tyro
-
+from cavalcade.cli.options import Positional
 from cavalcade.cli.parse import parse
 from cavalcade.core.errors import TraceError
 from cavalcade.envs.cage2 import Cage2
 from cavalcade.envs.cage2.trace import COMPARED, SHIPPED, load_trace, replay
-from cavalcade.runs.waiting import COMPILING, waiting
+from cavalcade.runs.waiting import PREPARING, waiting
 
 
 @dataclass(frozen=True)
 class Options:
     """Replays recorded episodes with their random outcomes forced, and compares every field after every step."""
 
-    files: tyro.conf.Positional[tuple[Path, ...]] = ()
+    files: Positional[tuple[Path, ...]] = ()
     """Files of recorded episodes (.npz), or folders of them; by default the episodes that come with Cavalcade."""
     device: Literal["cpu", "cuda"] = "cpu"
     """Device of our simulator."""
@@ -34,7 +33,7 @@ def compare(paths: list[Path], device: str = "cpu") -> int:
     episodes = steps = 0
     for path in paths:
         trace = load_trace(path)
-        with waiting(COMPILING):
+        with waiting(PREPARING):
             difference = next(replay(trace, kind), None)
         if difference:
             print(f"{difference}\n1 mismatch in {path.name}, after {episodes} equal episodes")

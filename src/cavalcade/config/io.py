@@ -4,7 +4,8 @@ import dataclasses
 import difflib
 import types
 import typing
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
+from dataclasses import MISSING
 from typing import Any, Literal, TypeVar
 
 import yaml
@@ -47,6 +48,15 @@ def merged(one: Any, other: Any) -> Any:
     if not isinstance(one, dict) or not isinstance(other, dict):
         return other
     return one | {name: merged(one[name], value) if name in one else value for name, value in other.items()}
+
+
+def completed(kind: Any, given: dict[str, Any], besides: Container[str] = ()) -> dict[str, Any]:
+    """Plain settings in which a nested part is completed from the default of its field, unless it is in `besides`."""
+    found = dict(given)
+    for f in dataclasses.fields(kind):
+        if isinstance(given.get(f.name), dict) and f.name not in besides and f.default_factory is not MISSING:
+            found[f.name] = merged(as_dict(f.default_factory()), given[f.name])
+    return found
 
 
 def _convert(kind: Any, value: Any, where: str, base: Any) -> Any:

@@ -32,6 +32,14 @@ class WorkerError(CavalcadeError):
     """A hosted environment failed, or its worker keeps failing."""
 
 
+class RestartError(WorkerError):
+    """Workers were restarted as often as allowed."""
+
+    def __init__(self, message: str, allowed: int):
+        super().__init__(message)
+        self.allowed = allowed
+
+
 class TraceError(CavalcadeError, ValueError):
     """A file is not a recording of episodes that can be verified."""
 

@@ -18,6 +18,7 @@ from cavalcade.ppo.data_parallel import DistributedEngine, Stoppable
 from cavalcade.ppo.distributed import ALONE, Ranks, TorchRanks
 from cavalcade.ppo.rollout import Episodes
 from cavalcade.ppo.trainer import Callback, Trainable, Update, train
+from cavalcade.runs.advice import resume_advice
 from cavalcade.runs.directory import RunDirectory, provenance
 from cavalcade.runs.display import make_display
 from cavalcade.runs.distributed import checkpoint_everywhere
@@ -131,7 +132,7 @@ class Training:
                     train(self.learner, self.config.updates, recorder, adapt=adapt, callbacks=[*callbacks, self._stop])
                 except WorkerError as error:
                     recorder.checkpoint(self.learner)
-                    raise WorkerError(f"{error}\nresume with: cavalcade train --resume {self.run}") from None
+                    raise WorkerError(f"{error}\n{resume_advice(error, 'train', self.run.path)}") from None
                 recorder.checkpoint(self.learner)
                 timer.lap("checkpoint")
             finally:

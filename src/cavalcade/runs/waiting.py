@@ -8,20 +8,30 @@ from contextlib import contextmanager
 
 from rich.console import Console
 
+from cavalcade.core.compile_events import on_compile
+
+PREPARING = "preparing"
+COMPILING = "compiling (once per version and machine, up to half a minute)"
+
 
 @contextmanager
 def waiting(message: str, after: float = 1.0, every: float = 10.0) -> Iterator[Callable[[str], None]]:
     """Prints a message on stderr if the block takes longer than `after` seconds; a spinner on a terminal.
 
     Yields a function that updates the message. The spinner shows updates at once; elsewhere they are printed, at most
-    one every `every` seconds.
+    one every `every` seconds. Once a kernel is compiled, the message says so.
     """
     console = Console(file=sys.stderr)
     status = console.status(message)
     shown = time.monotonic()
+    begun = threading.Event()
 
     def say(words: str) -> None:
         print(f"{words} ...", file=sys.stderr, flush=True)
+
+    def begin() -> None:
+        begun.set()
+        status.start() if console.is_terminal else say(message)
 
     def news(words: str) -> None:
         nonlocal shown
@@ -30,15 +40,21 @@ def waiting(message: str, after: float = 1.0, every: float = 10.0) -> Iterator[C
             shown = time.monotonic()
             say(words)
 
-    timer = threading.Timer(after, status.start if console.is_terminal else lambda: say(message))
+    def compiling() -> None:
+        nonlocal message
+        if message != COMPILING:
+            message = COMPILING
+            status.update(message)
+            if begun.is_set() and not console.is_terminal:
+                say(message)
+
+    timer = threading.Timer(after, begin)
     timer.daemon = True
     timer.start()
     try:
-        yield news
+        with on_compile(compiling):
+            yield news
     finally:
         timer.cancel()
         timer.join()
         status.stop()
-
-
-COMPILING = "compiling (once per version and machine, up to half a minute)"

@@ -26,6 +26,7 @@ from cavalcade.envs.cage2.cpu import ENVIRONMENTS_PER_THREAD
 from cavalcade.ppo.engine import network_for
 from cavalcade.ppo.precompile import compiled_engine
 from cavalcade.ppo.threads import choose_threads
+from cavalcade.runs.advice import resume_advice
 from cavalcade.runs.checkpoint import save_checkpoint
 from cavalcade.runs.directory import METRICS, SEARCH, RunDirectory, provenance
 from cavalcade.runs.history import check_changes, record_changes
@@ -155,7 +156,7 @@ class Search:
             made = self.executor.update()
         except WorkerError as error:
             self.checkpoint()
-            raise WorkerError(f"{error}\nresume with: cavalcade search --resume {self.run}") from None
+            raise WorkerError(f"{error}\n{resume_advice(error, 'search', self.run.path)}") from None
         if made:
             self.updates += 1
             self.steps += made * self.config.steps_per_update

@@ -105,10 +105,6 @@ class Target(ABC, Generic[C]):
         """Whether a name refers to this target."""
         return name.startswith(self.name) if self.prefix else name == self.name
 
-    def required(self, options: Callable[[str], str | None]) -> dict[str, Any]:
-        """Mandatory settings, read from command-line options, as plain data."""
-        return {}
-
     @abstractmethod
     def run_name(self, config: C) -> str:
         """First part of the name of a run directory."""

@@ -48,9 +48,6 @@ class CyborgTarget(Cage2BaseTarget):
     name = "cyborg"
     Config = CyborgConfig
 
-    def required(self, options: Any) -> dict[str, Any]:
-        return {"original": {"cyborg": options("cyborg") or ""}}
-
     def make_env(self, config: CyborgConfig, threads: int = 0, first_index: int = 0) -> Cyborg:
         task, original = config.task, config.original
         found = revision_of(Path(original.cyborg))

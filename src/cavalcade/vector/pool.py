@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cavalcade.core.errors import ConfigError, WorkerError
+from cavalcade.core.errors import ConfigError, RestartError, WorkerError
 from cavalcade.vector.buffers import SharedBuffers, anonymous_file, buffers_over, layout
 from cavalcade.vector.process import PipeProcess, SharedProcess, Wakeup, WorkerProcess
 from cavalcade.vector.source import Source
@@ -71,10 +71,7 @@ class SerialPool(WorkerPool):
         try:
             self.rows.reset() if self._command == RESET else self.rows.step()
         except Exception as error:
-            raise WorkerError(
-                f"an environment failed: {error!r}; fix it, or host it in workers, which are replaced "
-                f"(--backend shared)\n{traceback.format_exc().strip()}"
-            ) from None
+            raise WorkerError(f"an environment failed: {error!r}; fix it\n{traceback.format_exc().strip()}") from None
         return 0
 
     def close(self) -> None:
@@ -251,10 +248,8 @@ class ProcessPool(WorkerPool):
             raise WorkerError(f"{report} before its environments were made{_quoted(words)}")
         self.restarts += 1
         if self.restarts > self._max_restarts:
-            raise WorkerError(
-                f"{report}, after {self._max_restarts} restarts; fix the environment, or allow more with "
-                f"--max-restarts{_quoted(words)}"
-            )
+            said = f"{report}, after {self._max_restarts} restarts; fix the environment{_quoted(words)}"
+            raise RestartError(said, self._max_restarts)
         said = ", with the same output as before" if words and words == self._words else _quoted(words)
         print(f"{report}; restarting it ({self.restarts} of {self._max_restarts}){said}", file=sys.stderr)
         self._words = words

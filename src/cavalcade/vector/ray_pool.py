@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cavalcade.core.errors import ConfigError, WorkerError
+from cavalcade.core.errors import ConfigError, RestartError
 from cavalcade.core.ray_session import connected, last_line, total
 from cavalcade.core.threads import use_threads
 from cavalcade.vector.buffers import SharedBuffers, buffers_over, layout
@@ -127,9 +127,10 @@ class RayPool(WorkerPool):
         else:
             self._losses[group] += 1
         if self._failures > most:
-            raise WorkerError(f"environments failed {self._failures} times; the last: {reason}") from None
+            raise RestartError(f"environments failed {self._failures} times; the last: {reason}", most) from None
         if self._losses[group] > most:
-            raise WorkerError(f"an actor was lost {self._losses[group]} times in a row: {reason}") from None
+            said = f"an actor was lost {self._losses[group]} times in a row: {reason}"
+            raise RestartError(said, most) from None
         words = f"actor {group} (environments {rows.start} to {rows.stop - 1}) was lost: {reason}; replacing it"
         print(words, file=sys.stderr)
         self.ray.kill(self.actors[group])

@@ -4,16 +4,12 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import gymnasium
 import numpy as np
 from gymnasium.spaces.utils import flatten
-from gymnasium.wrappers import OrderEnforcing, TimeLimit
 
 from cavalcade.core.errors import WorkerError
 from cavalcade.vector.actions import ActionLayout
-from cavalcade.vector.source import is_flat, make_env
-
-_NEVER = 2**62
+from cavalcade.vector.source import is_flat, make_env, unwrapped
 
 
 def make_rows(fields: dict[str, np.ndarray], start: int, stop: int, options: dict[str, Any]) -> "Rows":
@@ -142,16 +138,6 @@ class Rows:
     def close(self) -> None:
         for env in self._envs:
             env.close()
-
-
-def unwrapped(env: gymnasium.Env) -> tuple[gymnasium.Env, int]:
-    """An environment without the wrappers whose work `Rows` does itself, and its time limit."""
-    limit = _NEVER
-    if type(env) is TimeLimit:
-        env, limit = env.env, env._max_episode_steps
-    if type(env) is OrderEnforcing:
-        env = env.env
-    return env, limit
 
 
 def _number(value: Any) -> float:

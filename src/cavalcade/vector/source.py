@@ -16,11 +16,15 @@ import gymnasium
 import numpy as np
 from gymnasium.spaces import Box, Discrete, Space
 from gymnasium.spaces.utils import flatten_space
+from gymnasium.wrappers import OrderEnforcing, TimeLimit
 
 from cavalcade.core.errors import ConfigError
 from cavalcade.vector.actions import ActionLayout
+from cavalcade.vector.conformance import check_api, check_spaces
 
 GYM_ROWS = "cavalcade.vector.rows"
+_NEVER = 2**62
+_CHECKED: set[tuple[str, str]] = set()  # environments that were found to follow Gymnasium's API, with their options
 
 
 @dataclass(frozen=True)
@@ -71,12 +75,16 @@ def gym_source(
     given = dict(options or {})
     env = make_env(name, given)
     try:
+        check_spaces(env, name)
         flat = flatten_space(env.observation_space)
         if not isinstance(flat, Box):
             raise ConfigError(f"{name} has observations {env.observation_space}, which have no fixed flat form")
         kind = "uint8" if flat.dtype == np.uint8 else "float32"
         size = _true_state_size(env, name) if true_state_every else 0
         shapes = Shapes(int(flat.shape[0]), kind, ActionLayout(env.action_space, name), tuple(infos), size)
+        if (what := (name, repr(given))) not in _CHECKED:
+            check_api(unwrapped(env)[0], name)
+            _CHECKED.add(what)
     finally:
         env.close()
     made = {"name": name, "options": given, "infos": list(infos), "true_state_every": true_state_every}
@@ -97,6 +105,16 @@ def _true_state_size(env: gymnasium.Env, name: str) -> int:
         raise ConfigError(f"{name} has no method true_state(); add it, or leave out true_state_every")
     env.reset(seed=0)
     return int(np.size(env.unwrapped.true_state()))  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def unwrapped(env: gymnasium.Env) -> tuple[gymnasium.Env, int]:
+    """An environment without the wrappers whose work `vector.rows` does itself, and its time limit."""
+    limit = _NEVER
+    if type(env) is TimeLimit:
+        env, limit = env.env, env._max_episode_steps
+    if type(env) is OrderEnforcing:
+        env = env.env
+    return env, limit
 
 
 def is_flat(space: Space) -> bool:

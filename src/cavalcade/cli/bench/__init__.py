@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cavalcade.cli import fail
+from cavalcade.cli.help import help_asked
 
 BENCHES = {
     "envs": "steps per second of hosted environments, by backend, beside others",
@@ -26,7 +27,7 @@ BENCHES = {
 def run(args: list[str]) -> int:
     """Runs a subcommand by name."""
     what, *rest = args or ["--help"]
-    if what in ("-h", "--help"):
+    if help_asked([what]):
         print("usage: cavalcade bench WHAT [options]\n\nMeasures the speed of Cavalcade on this machine.\n")
         print("\n".join(f"  {name:<11} {line}" for name, line in BENCHES.items()))
         return 0

@@ -24,7 +24,7 @@ from cavalcade.envs import CAGE2_ID
 from cavalcade.envs.cage2 import Cage2
 from cavalcade.envs.cage2.scenario import NUM_ACTIONS
 from cavalcade.envs.cage2.state import bytes_per_environment
-from cavalcade.runs.waiting import COMPILING, waiting
+from cavalcade.runs.waiting import PREPARING, waiting
 from cavalcade.tuning import machine
 
 BATCHES = (1, 16, 256, 4_096, 65_536, 1_000_000)
@@ -58,7 +58,7 @@ def run(args: list[str]) -> int:
     figures: dict[str, Any] = {"machine": machine.describe(), "state_bytes": bytes_per_environment(), "batches": []}
     print(f"CAGE-2 simulator: uniform random Blue, observation ({options.dtype}) and mask written, autoreset on")
     print(machine.line())
-    with waiting(COMPILING):
+    with waiting(PREPARING):
         _warm_up(options.dtype)
     counts = _thread_counts(options.threads)
     print(f"\n{'Red':<9}{'environments':>13}" + "".join(f"{n:>13} thr" for n in counts) + "   steps/s, best of 5")

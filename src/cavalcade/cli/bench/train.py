@@ -32,7 +32,7 @@ from cavalcade.ppo.trainer import train
 from cavalcade.runs.directory import RunDirectory
 from cavalcade.runs.policies import load_policy
 from cavalcade.runs.training import SilentRecorder, Training
-from cavalcade.runs.waiting import COMPILING, waiting
+from cavalcade.runs.waiting import PREPARING, waiting
 from cavalcade.targets import target_named
 from cavalcade.targets.cage2.config import Cage2Config
 from cavalcade.targets.cage2.scoring import score
@@ -201,7 +201,7 @@ def _population_speeds(seconds: float, policies: int = 120, rounds: int = 3) -> 
 
 
 def _population(options: Options) -> dict[str, Any]:
-    with waiting(COMPILING):
+    with waiting(PREPARING):
         found = _population_speeds(options.seconds)
     (one, rate), (many, total) = found.items()
     print(f"\npopulation, dedup off: P = {one} {rate:,.0f} steps/s, P = {many} {total:,.0f}: {total / rate:.2f}×")

@@ -67,6 +67,9 @@ def _read(what: str, text: str) -> Any:
     import yaml
 
     try:
-        return yaml.safe_load(text)
+        found = yaml.safe_load(text)
     except yaml.YAMLError as error:
         raise ConfigError(f"{what} is not YAML: {str(error).splitlines()[0]}") from None
+    if not isinstance(found, dict | None):
+        raise ConfigError(f"{what} is not a mapping of settings")
+    return found or {}

@@ -86,7 +86,9 @@ class Options(Settings):
 def play(options: Options, load: LoadPolicy) -> None:
     """Plays and shows one game."""
     if options.run:
-        policy = load(str(options.run), order=options.order, member=options.member)
+        policy = load(str(options.run), order=options.order)
+        if policy.path.is_file() and options.member is not None:  # of a search, the number of a training
+            policy = load(str(options.run), order=options.order, member=options.member)
         task = task_of(policy)
         shown: dict[str, Any] = {"red": task.red, "horizon": task.horizon, "stream": "heldout", **task.shown}
         member, name = chosen(policy, options.member, options.sampled)
