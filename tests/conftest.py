@@ -6,6 +6,7 @@ import pytest
 SLOW = (
     "cli/bench", "cli/test_evaluate.py", "cli/test_record.py", "cli/test_search.py", "cli/test_train.py",
     "cli/test_tune.py", "core/test_jit.py", "envs/cage2/test_cuda.py", "envs/cage2/test_cyborg.py",
+    "envs/cage2/test_own_red.py",
     "envs/cage2/test_returns.py", "envs/cage2/test_trace.py", "envs/mettagrid", "examples",
     "ppo/engines/cuda/test_kernels.py", "ppo/engines/cuda/test_engine.py", "ppo/engines/test_replay.py",
     "ppo/test_snapshot.py", "runs/test_distributed.py", "runs/test_orders.py", "runs/test_training.py",

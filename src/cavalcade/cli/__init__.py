@@ -15,6 +15,7 @@ VERBS = {
     "bench": "measure the speed of Cavalcade on this machine",
     "evaluate": "score a policy on held-out games",
     "export": "write a trained policy as ONNX",
+    "payoff": "play Blues against Reds; mean returns with 95 % intervals",
     "play": "watch or play a game in the terminal",
     "profile": "show where training spends its time, and the bound",
     "record": "record episodes of a MettaGrid policy, or of the original CybORG",

@@ -9,7 +9,7 @@ import numpy as np
 
 from cavalcade.core.contract import Buffers
 from cavalcade.core.cuda import check_device, cuda, gpu_kernel
-from cavalcade.core.errors import StateError
+from cavalcade.core.errors import ConfigError, StateError
 from cavalcade.core.rng import index_below, step_key, word
 from cavalcade.envs.cage2 import game, observe, workflow
 from cavalcade.envs.cage2.env import Cage2
@@ -80,6 +80,8 @@ class CudaGames:
 
     def __init__(self, env: Cage2):
         check_device()
+        if env._choices:
+            raise ConfigError(f"red is {env._choices.reds[0].label}; CudaGames plays the challenge's Reds only")
         self.params, self.num_envs = env.params, env.spec.num_envs
         self.state: State = moved(env.state)
         self.outputs: Outputs = moved(env._outputs)
@@ -107,7 +109,7 @@ class CudaCage2(Cage2):
         if not self._sent:
             raise StateError("recv without actions; call send(actions) first")
         check_device()
-        self._sent = False
+        self._choose_red()
         state, outputs = moved(self.state), moved(self._outputs)
         kernel: Any = step_all
         kernel[blocks(self.spec.num_envs), THREADS](state, self.params, cuda.to_device(self._actions), outputs)

@@ -15,6 +15,7 @@ from cavalcade.core.jit import kernel
 from cavalcade.core.launch import Launcher
 from cavalcade.envs.cage2 import game, observe, workflow
 from cavalcade.envs.cage2.env import Cage2
+from cavalcade.envs.cage2.own_red import knowledge
 from cavalcade.envs.cage2.workflow import ORDER_BITS, WorkflowCage2
 
 
@@ -54,6 +55,8 @@ class DeviceCage2:
         move = self.launch.moved
         self._state, self._out = move(env.state), move(env._outputs)
         self._track: Any = ()
+        self._red_memory = move(env._red_memory)
+        self._reds = env._choices.on_device(self.launch.on_gpu) if env._choices else []
         bits = observe.MASK_BITS
         if isinstance(env, WorkflowCage2):
             self._more, bits = ORDER_BITS * env.settings.show_order, workflow.MASK_BITS
@@ -76,6 +79,7 @@ class DeviceCage2:
         env, copy = self.host, self.launch.copy
         copy(env.state, self._state)
         copy(env._outputs, self._out)
+        copy(env._red_memory, self._red_memory)
         if isinstance(env, WorkflowCage2):
             copy(env.track, self._track[0])
 
@@ -90,6 +94,7 @@ class DeviceCage2:
         env, back = self.host, self.launch.back
         back(env.state, self._state)
         back(env._outputs, self._out)
+        back((env._red_memory,), (self._red_memory,))
         if isinstance(env, WorkflowCage2):
             back(env.track, self._track[0])
         env._shown(np.arange(self.num_envs))
@@ -98,6 +103,10 @@ class DeviceCage2:
         self._ahead = True
 
     def step(self) -> None:
+        s = self._state
+        for number, choose in self._reds:
+            k = knowledge(s, self._red_memory)
+            self.launch(choose, self.num_envs, k, s.key, s.episode, s.red, number)
         self.launch(self._step, self.num_envs, self._state, self.host.params, self.actions, self._out, *self._track)
 
     def observe(self, words: Tensor, x: Tensor) -> None:

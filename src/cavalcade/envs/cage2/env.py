@@ -14,11 +14,14 @@ from cavalcade.core.jit import all_threads
 from cavalcade.core.rng import STREAMS
 from cavalcade.envs.cage2 import cpu, observe
 from cavalcade.envs.cage2.game import Outputs, Params
+from cavalcade.envs.cage2.own_red import MEMORY
+from cavalcade.envs.cage2.red_choice import Red, RedChoices, red_codes
 from cavalcade.envs.cage2.reward import PARTS
-from cavalcade.envs.cage2.scenario import MIXED, NUM_ACTIONS, REDS, REVISIONS, VARIANTS
+from cavalcade.envs.cage2.scenario import MIXED, NUM_ACTIONS, OWN, REDS, REVISIONS, VARIANTS
 from cavalcade.envs.cage2.state import GAME_FIELDS, WIDTHS, allocate, check_saved
 
 DTYPES = ("uint8", "float32")
+RED_MEMORY = "red_memory"  # in saved states of games with user-defined Reds
 
 
 class Cage2(Environment):
@@ -26,7 +29,8 @@ class Cage2(Environment):
 
     Args:
         num_envs: games in the batch (N).
-        red: Red agent: bline, meander, sleep, or mixed (drawn per episode); one for all or one per environment.
+        red: Red agent: bline, meander, sleep, mixed (drawn per episode), module:function or a function for a Red of
+            your own (docs/own-red.md); one for all or one per environment.
         revision: of CybORG: head, the newest, or leaderboard-2022, that of the 2022 leaderboard.
         variant: Blue's table as in the official wrapper (challenge) or in the workflow-search scripts (workflow).
         green: whether Green scans ports; the official evaluation has no Green.
@@ -52,7 +56,7 @@ class Cage2(Environment):
         self,
         num_envs: int,
         *,
-        red: str | Sequence[str] = "bline",
+        red: Red | Sequence[Red] = "bline",
         revision: str = "head",
         variant: str = "challenge",
         green: bool = False,
@@ -80,8 +84,13 @@ class Cage2(Environment):
         self.threads = at_least("threads", threads, 0) or all_threads()
         self._stream = np.uint64(one_of("stream", stream, STREAMS))
         self._first_index = at_least("first_index", first_index, 0)
+        codes, own = red_codes(red, num_envs)
+        self._choices = RedChoices(own) if own else None
         self._allocate(num_envs)
-        self.state.red_setting[:] = _red_settings(red, num_envs)
+        self.state.red_setting[:] = codes
+        if self._choices:
+            self.episode_kind_names = (*REDS, *(red.label for red in own))
+            self._choices.compile(self.state, self._red_memory)
         self._seed(seed)
 
     @property
@@ -130,23 +139,27 @@ class Cage2(Environment):
         """Steps every game with the actions sent."""
         if not self._sent:
             raise StateError("recv without actions; call send(actions) first")
-        self._sent = False
+        self._choose_red()
         cpu.step(self.state, self.params, self._actions, self._outputs, self.threads)
         return self.buffers
 
     def save_state(self, indices: ArrayLike | None = None) -> SavedState:
         """A copy of the games by field of `State`, one row per environment."""
         rows = self._rows(indices)
-        return {name: self._by_row(name)[rows].copy() for name in GAME_FIELDS}
+        saved = {name: self._by_row(name)[rows].copy() for name in GAME_FIELDS}
+        return saved | {RED_MEMORY: self._red_memory[rows].copy()} if self._choices else saved
 
     def load_state(self, saved: SavedState, indices: ArrayLike | None = None) -> None:
         """Loads saved games into all or the given environments; nothing changes if they do not fit."""
         rows = self._rows(indices)
         check_saved(saved, len(rows))
+        self._check_reds(saved, len(rows))
         if indices is not None and not self._begun:
             raise StateError("load_state with indices before the first reset; call reset() once")
         for name in GAME_FIELDS:
             self._by_row(name)[rows] = saved[name]
+        if self._choices:
+            self._red_memory[rows] = saved[RED_MEMORY]
         self._shown(rows)
 
     def clone(self, indices: ArrayLike | None = None) -> Self:
@@ -163,6 +176,7 @@ class Cage2(Environment):
         self._actions = np.zeros(num_envs, np.int32)
         self._sent = self._begun = False
         self.state = allocate(num_envs)
+        self._red_memory = np.zeros((num_envs if self._choices else 0, MEMORY), np.int64)
         self._outputs = _outputs(num_envs, self.params.extras, self._dtype)
         self.buffers = Buffers(
             observation=self._outputs.values,
@@ -196,6 +210,22 @@ class Cage2(Environment):
         cpu.derive_keys(self._stream, np.repeat(seeds.astype(np.uint64), share), indices, self.state.key)
         self.state.episode[:] = 0
 
+    def _choose_red(self) -> None:
+        """Ends the wait for actions; asks user-defined Reds for theirs."""
+        self._sent = False
+        if self._choices:
+            self._choices.choose(self.state, self._red_memory, self.threads)
+
+    def _check_reds(self, saved: SavedState, num_envs: int) -> None:
+        """Raises `StateError` unless the Reds of saved games are those of this batch."""
+        kinds = len(self._choices.reds) if self._choices else 0
+        if (most := max(saved["red"].max(initial=0), saved["red_setting"].max(initial=0))) >= OWN + kinds:
+            raise StateError(
+                f"the saved games have {most - OWN + 1} user-defined Reds; this batch has {kinds}, make it with red=…"
+            )
+        if self._choices and np.shape(saved.get(RED_MEMORY, ())) != (num_envs, MEMORY):
+            raise StateError(f"the saved state has no {RED_MEMORY} ({num_envs}, {MEMORY}); it has other Reds")
+
     def _rows(self, indices: ArrayLike | None) -> NDArray[np.int64]:
         """Row numbers of the given environments, or of all."""
         if indices is None:
@@ -225,16 +255,6 @@ def extras_bits(extras: Iterable[str]) -> int:
     for name in names:
         bits |= 1 << one_of("extras", name, observe.EXTRAS)
     return bits
-
-
-def _red_settings(red: str | Sequence[str], num_envs: int) -> NDArray[np.int8]:
-    names = num_envs * (red,) if isinstance(red, str) else tuple(red)
-    if len(names) != num_envs:
-        raise ConfigError(
-            f"red names {len(names)} agents for {num_envs} environments; give one, or one per environment"
-        )
-    codes = {name: one_of("red", name, REDS) for name in set(names)}
-    return np.array([codes[name] for name in names], np.int8)
 
 
 def _outputs(num_envs: int, extras: int, dtype: np.dtype) -> Outputs:

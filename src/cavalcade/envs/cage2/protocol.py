@@ -9,9 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cavalcade.core.errors import one_of
 from cavalcade.core.threads import free_threads
 from cavalcade.envs.cage2.env import Cage2
+from cavalcade.envs.cage2.red_choice import Red
+from cavalcade.envs.cage2.scenario import MIXED
 from cavalcade.envs.cage2.scenario import REDS as AGENTS
 
 HORIZONS = (30, 50, 100)
@@ -53,20 +54,23 @@ def nine_cells(
     revision: str,
     episodes: int,
     seed: int,
-    reds: Iterable[str] = REDS,
+    reds: Iterable[Red] = REDS,
     horizons: Iterable[int] = HORIZONS,
     **options: Any,
 ) -> Iterator[Cell]:
     """Plays the protocol on held-out games; options as for `Cage2`.
 
-    Cells have no game in common: environment indices start at (horizon · number of Reds + Red) · episodes.
+    Cells have no game in common: environment indices start at (horizon · number of Reds + Red) · episodes. User-defined
+    Reds all have the games of number MIXED.
     """
     for horizon in horizons:
         for red in reds:
-            first = (horizon * len(AGENTS) + one_of("red", red, AGENTS)) * episodes
+            number = AGENTS.index(red) if red in AGENTS else MIXED
+            first = (horizon * len(AGENTS) + number) * episodes
             common = {"revision": revision, "horizon": horizon, "seed": seed, "first_index": first}
             env = Cage2(episodes, red=red, stream="heldout", **common, **options)
-            yield cell(horizon, red, episode_returns(actor, env))
+            name = red if isinstance(red, str) else env.episode_kind_names[-1]
+            yield cell(horizon, name, episode_returns(actor, env))
 
 
 def total(cells: Iterable[Cell]) -> tuple[float, float]:

@@ -23,6 +23,7 @@ from cavalcade.envs.cage2.scenario import (
     FALSE,
     HARAKA_RCE,
     IMPACT,
+    INVALID,
     LEADERBOARD_2022,
     LEADS_TO,
     LISTENING,
@@ -69,7 +70,9 @@ def act(s, p, e, key, action, target):
     if action == ESCALATE:
         return escalate(s, e, key, target)
     if action == IMPACT:
-        return impact(s, e)
+        return impact(s, e, target)
+    if action == INVALID:
+        return FALSE, NO_EVENTS
     return UNKNOWN, NO_EVENTS
 
 
@@ -238,9 +241,12 @@ def escalate(s, e, key, host):
 
 
 @rule
-def impact(s, e):
-    """Impact on the Op_Server: claims success from any session there, also when there is nothing left to stop."""
-    if not (held(s, e) >> OP_SERVER & 1 and s.ot_known[e]):
+def impact(s, e, host):
+    """Impact on the Op_Server: claims success from any session there, also when there is nothing left to stop.
+
+    No other host has the service.
+    """
+    if host != OP_SERVER or not (held(s, e) >> OP_SERVER & 1 and s.ot_known[e]):
         return FALSE, NO_EVENTS
     if s.ot_stoppable[e]:
         s.ot_running[e] = 0

@@ -145,13 +145,16 @@ LEADS_TO[[USER1, USER2]] = hosts(ENT1)
 LEADS_TO[[USER3, USER4]] = hosts(ENT0)
 LEADS_TO[ENT2] = hosts(OP_SERVER)
 
-# Red's actions and agents. MIXED draws one of the three agents for each episode.
+# Red's actions and agents. The original makes an action on what Red does not know an InvalidAction. MIXED draws one of
+# the three agents for each episode; the numbers from OWN upwards are user-defined Reds.
 RED_ACTIONS = (
     "Sleep", "DiscoverRemoteSystems", "DiscoverNetworkServices", "ExploitRemoteService", "PrivilegeEscalate", "Impact",
+    "InvalidAction",
 )  # fmt: skip
-(RED_SLEEP, SWEEP, SCAN, EXPLOIT, ESCALATE, IMPACT) = range(6)
+(RED_SLEEP, SWEEP, SCAN, EXPLOIT, ESCALATE, IMPACT, INVALID) = range(7)
 REDS = ("sleep", "bline", "meander", "mixed")
 (SLEEP_AGENT, B_LINE, MEANDER, MIXED) = range(4)
+OWN = len(REDS)
 
 # Success of an action. UNKNOWN is what Sleep reports: neither true nor false.
 FALSE, TRUE, UNKNOWN = 0, 1, 2

@@ -8,6 +8,7 @@ import torch
 
 from cavalcade.core.errors import ConfigError
 from cavalcade.envs.cage2 import Cage2
+from cavalcade.envs.cage2.red_choice import slow_red
 from cavalcade.envs.cage2.workflow import WorkflowCage2
 from cavalcade.ppo.distributed import Ranks
 from cavalcade.ppo.engines.cuda.engine import CudaEngine
@@ -47,12 +48,12 @@ class Cage2Target(Cage2BaseTarget):
         name = config.device
         if setup.engine_before and name == "auto":  # a resumed run keeps its device
             name = "cuda" if setup.engine_before == CudaEngine.name else "cpu"
-        device, notes = cuda_device(name, config.ppo, config.task.horizon)
+        device, notes = cuda_device(name, config.ppo, config.task)
         if device.type == "cpu":
             if config.precision != type(config).precision:
                 notes.append(f"precision {config.precision} has no effect on the CPU")
             found = prepare_population(self.make_env, config, setup)
-            return replace(found, notes=[*notes, *found.notes])
+            return replace(found, notes=[*notes, *slow_red(config.task.red), *found.notes])
         env = self.make_env(config, 1)
         engine = cuda_engine(env, config.ppo, config.seeds, device, config.precision)
         return Prepared(engine, 0, [*notes, f"on {torch.cuda.get_device_name(device)}", *engine.notes])

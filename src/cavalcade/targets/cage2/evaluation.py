@@ -61,7 +61,7 @@ class Options(Settings):
 
 def evaluate(policy: MlpPolicy | str, options: Options) -> Scores:
     """Scores a policy, or a baseline by name, on the nine cells, beside the leaderboard of 2022."""
-    make_actor, task, name = _baseline(policy, options) if isinstance(policy, str) else _trained(policy, options)
+    make_actor, task, name = blue_of(policy, options)
     if options.cyborg:
         check_clone(options.cyborg)
     plain: dict[str, Any] = {
@@ -94,6 +94,11 @@ def _cells(options: Options, actor: Actor, task: Cage2Task, revision: str) -> It
     return cyborg_score(
         actor, task, options.episodes, options.cyborg, options.cyborg_python, workers=options.workers, seed=options.seed
     )
+
+
+def blue_of(policy: MlpPolicy | str, options: Options) -> tuple[Callable[[], Actor], Cage2Task, str]:
+    """A factory of the Blue that a policy or the name of a baseline stands for, the task it observes, and its name."""
+    return _baseline(policy, options) if isinstance(policy, str) else _trained(policy, options)
 
 
 def _baseline(name: str, options: Options) -> tuple[Callable[[], Actor], Cage2Task, str]:

@@ -29,8 +29,8 @@ class Options:
 
     blue: Literal["random", "sleep", "react", "human"] = "random"
     """Defender. react repairs hosts that look compromised; human lets you type the actions."""
-    red: Literal["bline", "meander", "sleep", "mixed"] = "bline"
-    """Attacker; mixed draws one of the three."""
+    red: str = "bline"
+    """Attacker: bline, meander, sleep, mixed (one of the three), or module:function for a Red of your own."""
     revision: Literal["head", "leaderboard-2022"] = "head"
     """Revision of CybORG: the newest, or that of the 2022 leaderboard."""
     variant: Literal["challenge", "workflow"] = "challenge"

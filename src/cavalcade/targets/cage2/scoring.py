@@ -10,6 +10,7 @@ from cavalcade.config.hosting import WorkerConfig
 from cavalcade.envs.cage2.cyborg import Cyborg
 from cavalcade.envs.cage2.env import Cage2
 from cavalcade.envs.cage2.protocol import HORIZONS, REDS, Actor, Cell, cell, episode_returns, nine_cells
+from cavalcade.envs.cage2.red_choice import Red
 from cavalcade.envs.cage2.task import Cage2Task
 from cavalcade.ppo.mlp_policy import MlpPolicy
 from cavalcade.targets.returns import hosted_returns
@@ -20,7 +21,7 @@ _GAMES = 10  # per CybORG worker: enough that workers seldom wait for each other
 def score(
     actor: Actor,
     task: Cage2Task,
-    reds: Iterable[str],
+    reds: Iterable[Red],
     horizons: Iterable[int],
     episodes: int,
     *,
