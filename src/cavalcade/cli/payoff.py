@@ -27,11 +27,10 @@ def run(args: list[str]) -> int:
     args = ["--no-sampled" if arg == "--greedy" else arg for arg in args]
     options = parse(Options, args, "payoff")
     check_folder("json", options.json)
-    message = "playing (the first time compiles for up to half a minute)"
-    with waiting(message) as news:
+    with waiting("playing (the first time compiles for up to half a minute)") as news:
         chosen = {name: getattr(options, name) for name in table.Options.__dataclass_fields__}
         found = payoff(
-            options.blues, progress=lambda done, cells: news(f"{message}: {done} of {cells} cells"), **chosen
+            options.blues, progress=lambda done, cells: news(f"playing: {done} of {cells} cells done"), **chosen
         )
     print(found)
     if options.json:

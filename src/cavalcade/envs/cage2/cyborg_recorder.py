@@ -377,7 +377,8 @@ class RandomRed:
             if known or kind == "anything"
         ]
         if self.rng.random() < self.ambition:
-            choices = [choice for choice in choices if choice not in self.done] or choices
+            vain = {("Impact", host) for host in action_space["hostname"] if host != "Op_Server0"}
+            choices = [choice for choice in choices if choice not in self.done | vain] or choices
         name = self.rng.choice(sorted({name for name, _ in choices}))
         self.last = self.rng.choice([choice for choice in choices if choice[0] == name])
         return self._make(*self.last)
