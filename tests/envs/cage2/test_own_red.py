@@ -1,6 +1,8 @@
 """User-defined Reds: the same games as the built-in ones, the original's rules for what they may do, clear errors."""
 
+import os
 import re
+import subprocess
 import sys
 import textwrap
 
@@ -343,3 +345,46 @@ def test_results_that_are_no_actions(result):
     env.reset()
     with pytest.raises(ConfigError, match=re.escape(f"returned {result!r}; a Red is a function red(s, e, key)")):
         env.step([0])
+
+
+# Runs in Numba's CUDA simulator, so that rules and kernels are plain Python.
+KERNEL = """
+import numpy as np
+from cavalcade.core.cuda import cuda
+from cavalcade.envs.cage2 import Cage2
+from cavalcade.envs.cage2.cuda import CudaCage2, moved, red_kernel
+from cavalcade.envs.cage2.own_red import knowledge, meander, pick, rule
+from cavalcade.envs.cage2.scenario import OWN
+
+@rule
+def red(s, e, key):
+    if s.step[e] == 0:
+        s.memory[e, 0] = 1 + pick(key, 0, 0b11)
+    return meander(s, e, key) if s.memory[e, 0] == 1 else (pick(key, 1, 0b111111), pick(key, 2, 0xFFFF))
+
+here, there = (kind(4, red=["meander", red, red, red], horizon=9) for kind in (Cage2, CudaCage2))
+here.reset(), there.reset()
+rng = np.random.default_rng(0)
+for t in range(25):
+    state, memory = moved(here.state), cuda.to_device(here._red_memory)
+    red_kernel(red)[1, 128](4, knowledge(state, memory), state.key, state.episode, state.red, OWN)
+    here._choices.choose(here.state, here._red_memory, 1)
+    for mine, theirs in zip((*here.state, here._red_memory), (*state, memory), strict=True):
+        assert (mine == theirs.copy_to_host()).all(), t
+    actions = rng.integers(0, 145, 4)
+    there.step(actions)
+    here._choices = None  # they have chosen
+    here.step(actions)
+    here._choices = there._choices
+    for mine, theirs in zip(here.state, there.state, strict=True):
+        assert (mine == theirs).all(), t
+assert here.state.episode.max() == 2
+print("equal")
+"""
+
+
+def test_the_kernel_for_a_gpu():
+    env = os.environ | {"NUMBA_ENABLE_CUDASIM": "1", "NUMBA_DISABLE_JIT": "1"}
+    command = [sys.executable, "-W", "ignore", "-c", KERNEL]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=env)
+    assert done.stdout == "equal\n", done.stderr

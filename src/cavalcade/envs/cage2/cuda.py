@@ -3,6 +3,7 @@
 Without a GPU the same code runs, slowly, in Numba's CUDA simulator (NUMBA_ENABLE_CUDASIM=1 with NUMBA_DISABLE_JIT=1).
 """
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from cavalcade.core.rng import index_below, step_key, word
 from cavalcade.envs.cage2 import game, observe, workflow
 from cavalcade.envs.cage2.env import Cage2
 from cavalcade.envs.cage2.game import Outputs
+from cavalcade.envs.cage2.red_choice import choice_of
 from cavalcade.envs.cage2.scenario import NUM_ACTIONS
 from cavalcade.envs.cage2.state import State
 
@@ -60,6 +62,20 @@ def draw_random(s, actions):
     if e < actions.size:
         bits = word(step_key(s.key[e], s.episode[e], s.step[e]), _BLUE)
         actions[e] = index_below(bits, NUM_ACTIONS)
+
+
+@cache
+def red_kernel(function: Any) -> Any:
+    """The kernel that asks a compiled Red of the user's in all games; not cached on disk."""
+    choice = choice_of(function)
+
+    @cuda.jit
+    def choose_all(games, k, keys, episodes, reds, number):
+        e = cuda.grid(1)
+        if e < games and reds[e] == number:
+            choice(k, keys, episodes, e)
+
+    return choose_all
 
 
 def blocks(num_envs: int) -> int:

@@ -4,6 +4,8 @@ The games of a `Cage2` batch are copied to the device and can be fetched again. 
 loop, for tests only: `Cage2` is faster there.
 """
 
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,8 @@ from cavalcade.core.launch import Launcher
 from cavalcade.envs.cage2 import game, observe, workflow
 from cavalcade.envs.cage2.env import Cage2
 from cavalcade.envs.cage2.own_red import knowledge
+from cavalcade.envs.cage2.red_choice import OwnRed, loops_of
+from cavalcade.envs.cage2.scenario import OWN
 from cavalcade.envs.cage2.workflow import ORDER_BITS, WorkflowCage2
 
 
@@ -56,7 +60,7 @@ class DeviceCage2:
         self._state, self._out = move(env.state), move(env._outputs)
         self._track: Any = ()
         self._red_memory = move(env._red_memory)
-        self._reds = env._choices.on_device(self.launch.on_gpu) if env._choices else []
+        self._reds = _red_functions(self.launch.on_gpu, env._choices.reds if env._choices else ())
         bits = observe.MASK_BITS
         if isinstance(env, WorkflowCage2):
             self._more, bits = ORDER_BITS * env.settings.show_order, workflow.MASK_BITS
@@ -104,14 +108,25 @@ class DeviceCage2:
 
     def step(self) -> None:
         s = self._state
-        for number, choose in self._reds:
+        for i, choose in enumerate(self._reds):
             k = knowledge(s, self._red_memory)
-            self.launch(choose, self.num_envs, k, s.key, s.episode, s.red, number)
+            self.launch(choose, self.num_envs, k, s.key, s.episode, s.red, OWN + i)
         self.launch(self._step, self.num_envs, self._state, self.host.params, self.actions, self._out, *self._track)
 
     def observe(self, words: Tensor, x: Tensor) -> None:
         count = words.shape[0] * words.shape[1]
         self.launch(self._unpack, count, self.host.params, self._more, words, x.transpose(1, 2))
+
+
+def _red_functions(on_gpu: bool, reds: Sequence[OwnRed]) -> list[Any]:
+    """The functions that ask user-defined Reds: kernels on a GPU, loops on the CPU."""
+    for red in reds:
+        red.check_gpu()
+    if not on_gpu:
+        return [partial(loops_of(red.function)[0], 0) for red in reds]
+    from cavalcade.envs.cage2 import cuda
+
+    return [cuda.red_kernel(red.function) for red in reds]
 
 
 def _functions(on_gpu: bool, tracked: bool) -> tuple[Any, Any]:

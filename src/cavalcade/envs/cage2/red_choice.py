@@ -43,6 +43,13 @@ class OwnRed:
         """Whether it is compiled; where nothing is, it plays as if it were."""
         return hasattr(self.function, "py_func") or bool(config.DISABLE_JIT)
 
+    def check_gpu(self) -> None:
+        """Raises `ConfigError` if it cannot play on a GPU."""
+        if not self.compiled:
+            raise ConfigError(
+                f"red {self.label} is plain Python, which no GPU can play; decorate it with @rule, or take --device cpu"
+            )
+
 
 def check_red(name: str) -> None:
     """Raises `ConfigError` unless a name is a Red of the challenge or has the form module:function."""
@@ -111,31 +118,17 @@ class RedChoices:
             else:
                 loops[0](0, n, k, s.key, s.episode, s.red, OWN + i)
 
-    def on_device(self, gpu: bool) -> list[tuple[int, Any]]:
-        """Numbers and kernels (on the CPU: loops) that ask these Reds in all games of a device."""
-        for red in self.reds:
-            _check_gpu(red)
-        asks = gpu_kernel_of if gpu else _from_zero
-        return [(OWN + i, asks(red.function)) for i, red in enumerate(self.reds)]
-
 
 def check_gpu(red: str) -> None:
     """Raises `ConfigError` if a Red cannot play on a GPU."""
     if red not in REDS:
-        _check_gpu(own_red(red))
+        own_red(red).check_gpu()
 
 
 def slow_red(red: str) -> list[str]:
     """A note about a Red that is not compiled."""
     slow = red not in REDS and not own_red(red).compiled
     return [f"red {red} is plain Python: slow; decorate it with @rule to compile it"] if slow else []
-
-
-def _check_gpu(red: OwnRed) -> None:
-    if not red.compiled:
-        raise ConfigError(
-            f"red {red.label} is plain Python, which no GPU can play; decorate it with @rule, or take --device cpu"
-        )
 
 
 def choice_of(function: Any) -> Any:
@@ -170,27 +163,6 @@ def loops_of(function: Any) -> tuple[Any, Any]:
             choose_range(i * n // threads, (i + 1) * n // threads, k, keys, episodes, reds, number)
 
     return choose_range, choose_threads
-
-
-def _from_zero(function: Any) -> Any:
-    choose_range, _ = loops_of(function)
-    return lambda games, *args: choose_range(0, games, *args)
-
-
-@cache
-def gpu_kernel_of(function: Any) -> Any:
-    """The kernel that asks a compiled Red in all games on a GPU."""
-    from cavalcade.core.cuda import cuda
-
-    choice = choice_of(function)
-
-    @cuda.jit
-    def choose_all(games, k, keys, episodes, reds, number):
-        e = cuda.grid(1)
-        if e < games and reds[e] == number:
-            choice(k, keys, episodes, e)
-
-    return choose_all
 
 
 @contextmanager
