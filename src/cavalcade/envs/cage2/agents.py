@@ -64,8 +64,10 @@ _LINE_TARGET_HOSTS = hosts(USER1, USER2, USER3, USER4)
 
 
 @rule
-def choose_red_action(s, e, key):
+def choose_red_action(s, p, e, key):
     """Red's next action and its target (a host, or a subnet for a sweep)."""
+    if s.step[e] <= p.red_delay:
+        return RED_SLEEP, NOBODY
     if s.red[e] == B_LINE:
         return b_line(s, e, key)
     if s.red[e] == MEANDER:

@@ -1,6 +1,6 @@
 """CAGE-2 as a batch environment: thousands of games behind the buffers of `core.contract`."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from typing import Self
 
@@ -8,11 +8,13 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete
 from numpy.typing import ArrayLike, NDArray
 
+from cavalcade.config.io import from_dict
 from cavalcade.core.contract import Buffers, Environment, EnvSpec, Packed, SavedState, checked_actions
 from cavalcade.core.errors import ActionError, ConfigError, StateError, at_least, one_of
 from cavalcade.core.jit import all_threads
 from cavalcade.core.rng import STREAMS
 from cavalcade.envs.cage2 import cpu, observe
+from cavalcade.envs.cage2.changes import Scenario
 from cavalcade.envs.cage2.game import Outputs, Params
 from cavalcade.envs.cage2.own_red import MEMORY
 from cavalcade.envs.cage2.red_choice import Red, RedChoices, red_codes
@@ -36,6 +38,7 @@ class Cage2(Environment):
         green: whether Green scans ports; the official evaluation has no Green.
         horizon: steps per episode; 0 for no end.
         extras: observation extras after the 52 values of the table, any of scans, decoys, action, time.
+        scenario: changes to the scenario, as {"detection": 0.5}; the game is then not that of the challenge.
         dtype: of the observation values, uint8 or float32 (needed for time).
         seed: of the games; of a sequence, each seed takes an equal share of the environments, as for a population.
         stream: train, evaluate or heldout: streams have no games in common.
@@ -62,6 +65,7 @@ class Cage2(Environment):
         green: bool = False,
         horizon: int = 100,
         extras: Iterable[str] = (),
+        scenario: Scenario | Mapping[str, float] | None = None,
         dtype: str = "uint8",
         seed: int | Sequence[int] = 0,
         stream: str = "train",
@@ -77,6 +81,7 @@ class Cage2(Environment):
             horizon=at_least("horizon", horizon, 0),
             autoreset=int(autoreset),
             extras=extras_bits(extras),
+            **scenario_of(scenario).params,
         )
         self._dtype = np.dtype(DTYPES[one_of("dtype", dtype, DTYPES)])
         if self.params.extras & observe.TIME and (dtype != "float32" or not self.params.horizon):
@@ -86,6 +91,8 @@ class Cage2(Environment):
         self._first_index = at_least("first_index", first_index, 0)
         codes, own = red_codes(red, num_envs)
         self._choices = RedChoices(own) if own else None
+        if own and self.params.red_delay:
+            raise ConfigError(f"red_delay is {self.params.red_delay} with red {own[0].label}; let it wait by itself")
         self._allocate(num_envs)
         self.state.red_setting[:] = codes
         if self._choices:
@@ -246,6 +253,11 @@ class Cage2(Environment):
         self._begun = True
         self._sent = False
         cpu.show(self.state, self.params, self._outputs, rows)
+
+
+def scenario_of(given: Scenario | Mapping[str, float] | None) -> Scenario:
+    """A scenario from its changes."""
+    return given if isinstance(given, Scenario) else from_dict(Scenario, dict(given or {}), "scenario.")
 
 
 def extras_bits(extras: Iterable[str]) -> int:

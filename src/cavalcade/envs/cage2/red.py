@@ -12,7 +12,6 @@ from cavalcade.core.rng import threshold
 from cavalcade.envs.cage2.rng import DETECTION, OTHER_EXPLOIT, SESSION, TOP_EXPLOIT, chance, choose, count
 from cavalcade.envs.cage2.scenario import (
     DECOY_PORT,
-    DETECTION_CHANCE,
     ENTERPRISE_SERVERS,
     ESCALATE,
     EXPLOIT,
@@ -54,7 +53,6 @@ LOCAL_PORTS = SHELL - 1
 NO_EVENTS = 0
 
 _TOP = threshold(TOP_EXPLOIT_CHANCE)
-_DETECTED = threshold(DETECTION_CHANCE)
 
 
 @rule
@@ -66,7 +64,7 @@ def act(s, p, e, key, action, target):
     if action == SCAN:
         return scan(s, p, e, target)
     if action == EXPLOIT:
-        return exploit(s, e, key, target)
+        return exploit(s, p, e, key, target)
     if action == ESCALATE:
         return escalate(s, e, key, target)
     if action == IMPACT:
@@ -159,7 +157,7 @@ def choose_exploit(s, e, key, options):
 
 
 @rule
-def exploit(s, e, key, host):
+def exploit(s, p, e, key, host):
     """ExploitRemoteService: chosen by remembered ports, played against the processes that run now."""
     options = 0
     if s.scanned[e] >> host & 1:
@@ -171,7 +169,7 @@ def exploit(s, e, key, host):
     if not reachable(s, e, SUBNET_OF[host]):
         return FALSE, NO_EVENTS
     if EXPLOIT_SERVICE[x] >> host & 1:
-        return attack_service(s, e, key, x, host)
+        return attack_service(s, p, e, key, x, host)
     return attack_decoy(s, e, x, host)
 
 
@@ -187,7 +185,7 @@ def attack_decoy(s, e, x, host):
 
 
 @rule
-def attack_service(s, e, key, x, host):
+def attack_service(s, p, e, key, x, host):
     """The host's own process is attacked. A reverse shell is noticed 19 times out of 20, an ssh session never."""
     bit = 1 << host
     if x == SSH_BRUTE_FORCE:
@@ -200,7 +198,7 @@ def attack_service(s, e, key, x, host):
         return FALSE, EXPLOIT_PORT[x] | EVENT
     s.malware[e] |= bit
     learn(s, e, bit)
-    detected = chance(s, e, key, DETECTION, _DETECTED)
+    detected = chance(s, e, key, DETECTION, np.uint64(p.detection))
     if EXPLOIT_PRIVILEGED[x] & bit:
         s.privileged[e] |= bit
     elif detected:

@@ -171,8 +171,6 @@ FIRST_RESTORE_ACTION = FIRST_BLOCK + NUM_HOSTS * RESTORE
 # Reward, in tenths: what Blue pays per step for each host on which Red is root or SYSTEM. USER0 costs nothing.
 COST_ONE_TENTH = hosts(DEFENDER, OP_HOST0, OP_HOST1, OP_HOST2, USER1, USER2, USER3, USER4)
 COST_TEN_TENTHS = ENTERPRISE_SERVERS | hosts(OP_SERVER)
-COST_OT_DOWN = 100
-COST_RESTORE = 10
 
 # Observation: four bits per host, two for this step's activity (none 00, scan 10, exploit 11) and two for what Blue
 # believes of the host (no 00, unknown 10, user 01, privileged 11).

@@ -9,6 +9,7 @@ import numpy as np
 
 from cavalcade.config.base import Settings, whole
 from cavalcade.core.errors import ConfigError
+from cavalcade.envs.cage2.changes import Scenario
 from cavalcade.envs.cage2.cyborg import check_clone
 from cavalcade.envs.cage2.orders import CAGE2
 from cavalcade.envs.cage2.protocol import HORIZONS, LEADERBOARD, REDS, Actor, Cell, total
@@ -127,6 +128,8 @@ def _trained(policy: MlpPolicy, options: Options) -> tuple[Callable[[], Actor], 
     if not isinstance(task, Cage2Task):
         raise ConfigError(f"{policy.path} was trained on {policy.config.target}, not on CAGE-2")
     name = f"{policy.label} at update {policy.update}, {'sampled' if options.sampled else 'greedy'}"
+    if differences := getattr(policy.config, "changes", Scenario()).differences:
+        name += f", trained on games that are not the challenge ({', '.join(differences)})"
     if policy.order:
         name += (f", {policy.path.stem}" if policy.path.is_file() else "") + f", order {policy.order}"
     member = 0

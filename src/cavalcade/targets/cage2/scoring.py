@@ -47,6 +47,7 @@ def best_policy(saved: MlpPolicy, episodes: int = 1000) -> tuple[int, NDArray]:
         stream="evaluate",
         seed=[0] * saved.policies,
         horizon=task.horizon,
+        scenario=getattr(saved.config, "changes", None),
         **task.shown,
     )
     means = episode_returns(saved.runner(), env).reshape(saved.policies, episodes).mean(axis=1)
