@@ -15,9 +15,11 @@ from cavalcade.core.version import __version__
 from cavalcade.envs import register
 
 if TYPE_CHECKING:
-    from cavalcade.api import Run, Scores, SearchRun, evaluate, load_policy, make_env, search, train
+    from cavalcade.api import Run, Scores, SearchRun, evaluate, load_policy, make_env, payoff, search, train
 
-__all__ = ["Run", "Scores", "SearchRun", "__version__", "evaluate", "load_policy", "make_env", "search", "train"]
+__all__ = [
+    "Run", "Scores", "SearchRun", "__version__", "evaluate", "load_policy", "make_env", "payoff", "search", "train",
+]  # fmt: skip
 
 
 class _SearchPackage(ModuleType):

@@ -19,6 +19,8 @@ from cavalcade.config.io import from_dict, merged, nested
 from cavalcade.config.presets import file_name, hardware, recipe
 from cavalcade.core.contract import Environment
 from cavalcade.core.errors import ConfigError, RunError
+from cavalcade.envs.cage2.protocol import REDS
+from cavalcade.envs.cage2.red_choice import Red
 from cavalcade.policy.module import MakeModule, path_of
 from cavalcade.ppo.distributed import ALONE, Ranks
 from cavalcade.ppo.trainer import Callback
@@ -48,6 +50,7 @@ from cavalcade.search.policies import BEST, load_search_policy
 from cavalcade.search.run import Search
 from cavalcade.targets import target_named
 from cavalcade.targets.base import Scores
+from cavalcade.targets.cage2 import payoff as payoff_table
 from cavalcade.targets.env import ENV
 
 
@@ -353,14 +356,40 @@ def load_policy(
     return found[chosen.index] if chosen.text else found
 
 
-def evaluate(run_or_policy: Any, **options: Any) -> Scores:
-    """Evaluates a run, a path, a policy or a CAGE-2 baseline by name; options as for `cavalcade evaluate`."""
-    policy = run_or_policy.policy() if isinstance(run_or_policy, Run | SearchRun) else run_or_policy
+def _policy_of(given: Any, options: dict[str, Any]) -> Any:
+    """The policy of a run, a path or a policy; of a search, the one that the options name. A baseline stays a name."""
+    policy = given.policy() if isinstance(given, Run | SearchRun) else given
     if isinstance(policy, str | Path) and Path(policy).exists():
         chosen = {name: options.get(name) for name in ("order", "member")} if is_search(Path(policy)) else {}
         policy = load_policy(policy, **chosen)
+    return policy
+
+
+def evaluate(run_or_policy: Any, **options: Any) -> Scores:
+    """Evaluates a run, a path, a policy or a CAGE-2 baseline by name; options as for `cavalcade evaluate`."""
+    policy = _policy_of(run_or_policy, options)
     target = target_named("cage2" if isinstance(policy, str | Path) else policy.config.target)
     return target.evaluate(policy, from_dict(target.EvaluateOptions, options))
+
+
+def payoff(
+    blues: Sequence[Any],
+    *,
+    reds: Sequence[Red] = REDS,
+    progress: Callable[[int, int], Any] = lambda done, cells: None,
+    **options: Any,
+) -> Scores:
+    """Plays every Blue against every Red of CAGE-2 on held-out games.
+
+    Args:
+        blues: runs, paths, policies, or baselines by name.
+        reds: Reds by name, module:function, or functions.
+        progress: called with the number of cells that are done and that of all.
+        **options: as for `cavalcade payoff`: steps, episodes, revision, sampled, seed.
+    """
+    found = [_policy_of(blue, {}) for blue in blues]
+    names = {"reds": tuple(red for red in reds if isinstance(red, str))}
+    return payoff_table.payoff(found, from_dict(payoff_table.Options, options | names), tuple(reds), progress)
 
 
 def make_env(target: str = "cage2", *, threads: int = 0, **settings: Any) -> Environment:
@@ -371,4 +400,4 @@ def make_env(target: str = "cage2", *, threads: int = 0, **settings: Any) -> Env
     return env
 
 
-__all__ = ["Run", "Scores", "SearchRun", "evaluate", "load_policy", "make_env", "search", "train"]
+__all__ = ["Run", "Scores", "SearchRun", "evaluate", "load_policy", "make_env", "payoff", "search", "train"]

@@ -35,7 +35,10 @@ def test_what_is_not_named_is_as_in_the_base():
         ({"ppo": {"gamma": 1.5}}, "gamma is 1.5; it must be from 0 to 1"),
         ({"ppo": {"gamma": float("nan")}}, "gamma is nan"),
         ({"ppo": {"minibatches": 7}}, "do not divide into 7 minibatches"),
-        ({"task": {"red": "wolf"}}, "task.red is 'wolf'; it must be one of bline"),
+        (
+            {"task": {"red": "wolf"}},
+            "red is 'wolf'; it must be one of sleep, bline, meander, mixed, or module:",
+        ),
         ({"task": {"extras": ["scans", "wings"]}}, "'wings'"),
         ({"task": {"horizon": 0}}, "horizon is 0"),
         ({"episodes": 10}, "fewer than one update"),

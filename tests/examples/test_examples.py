@@ -24,6 +24,7 @@ def load_example(name: str):
         ("callbacks", "finished: False"),
         ("own_network", "new seeds, greedy"),
         ("own_environment", "new seeds, greedy"),
+        ("own_red", "random_target"),
     ],
 )
 def test_example(name, said, tmp_path):

@@ -19,6 +19,7 @@ VERBS = {
     "completion": "print a completion script for bash, zsh or fish",
     "evaluate": "score a policy on held-out games",
     "export": "write a trained policy as ONNX",
+    "payoff": "play Blues against Reds; mean returns with 95 % intervals",
     "play": "watch or play a game in the terminal",
     "profile": "show where training spends its time, and the bound",
     "record": "record episodes of a MettaGrid policy, or of the original CybORG",

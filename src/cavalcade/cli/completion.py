@@ -98,7 +98,7 @@ def _first(words: tuple[str, ...]) -> list[str]:
 
 def _takes_runs() -> list[str]:
     """Verbs whose positional arguments may be runs."""
-    return ["evaluate", "export", "play", "record", "report", "search", "verify"]
+    return ["evaluate", "export", "payoff", "play", "record", "report", "search", "verify"]
 
 
 def _bash_pages() -> Iterator[str]:

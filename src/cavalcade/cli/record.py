@@ -43,8 +43,8 @@ class Options:
     """A clone of cage-challenge/cage-challenge-2."""
     cyborg_python: Path | None = None
     """Python interpreter with CybORG's dependencies; by default this one."""
-    red: Literal["bline", "meander", "sleep"] = "bline"
-    """Attacker."""
+    red: Literal["bline", "meander", "sleep", "random"] = "bline"
+    """Attacker; random reaches states that the others never do."""
     blue: Literal["random", "decoy", "reactive", "sparse", "churn", "mix", "sleep"] = "mix"
     """Defender. None plays well; each reaches different states of the game."""
     green: bool = False

@@ -38,6 +38,11 @@ def rule(function: Callable) -> Any:
     return _njit(forceinline=True, **_UNCOUNTED, **_INNER, **_OPTIONS)(function)
 
 
+def callable_rule(function: Callable) -> Any:
+    """As `rule`, for functions that Python calls too."""
+    return _njit(forceinline=True, **_UNCOUNTED, **_OPTIONS)(function)
+
+
 def routine(function: Callable) -> Any:
     """Compiles numerics that kernels call; may slice arrays."""
     return _njit(**_INNER, **_NUMERICS, **_OPTIONS)(function)
@@ -48,12 +53,16 @@ def formula(function: Callable) -> Any:
     return _njit(forceinline=True, **_UNCOUNTED, **_INNER, **_NUMERICS, **_OPTIONS)(function)
 
 
-def kernel(function: Callable | None = None, *, parallel: bool = False, numerics: bool = False) -> Any:
-    """Compiles a loop over environments, rows or policies, cached on disk."""
+def kernel(
+    function: Callable | None = None, *, parallel: bool = False, numerics: bool = False, cached: bool = True
+) -> Any:
+    """Compiles a loop over environments, rows or policies; cached on disk unless user-defined functions are in it."""
     if function is None:
-        return functools.partial(kernel, parallel=parallel, numerics=numerics)
+        return functools.partial(kernel, parallel=parallel, numerics=numerics, cached=cached)
     if config.DISABLE_JIT:
         return np.errstate(over="ignore")(function)  # random keys wrap around on purpose
+    if not cached:
+        return _njit(parallel=parallel, **_UNCOUNTED, **_OPTIONS)(function)
     with cache_folder(function.__module__):
         return _njit(cache=True, parallel=parallel, **(_NUMERICS if numerics else _UNCOUNTED), **_OPTIONS)(function)
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numba
 
-_COMPILED = {"rule", "routine", "formula", "kernel", "gpu_kernel"}  # decorators
+_COMPILED = {"rule", "callable_rule", "routine", "formula", "kernel", "gpu_kernel"}  # decorators
 _PACKAGE = __name__.partition(".")[0]
 _ROOT = Path(__file__).parents[2]
 _RECORD = re.compile(rb"^class \w+\(NamedTuple\):\n(?:[ \t].*\n|\n)*", re.MULTILINE)

@@ -64,7 +64,7 @@ class Slot:
 def on_gpu(config: SearchConfig) -> bool:
     """Whether members train on a GPU."""
     fits = domain_of(config).gpu
-    return fits and cuda_device(config.device, config.ppo, config.task.horizon)[0].type == "cuda"
+    return fits and cuda_device(config.device, config.ppo, config.task)[0].type == "cuda"
 
 
 class Pool:

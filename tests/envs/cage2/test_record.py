@@ -43,7 +43,7 @@ def test_names_and_headers_are_those_of_the_files_there_are(data):
 @pytest.mark.parametrize(
     ("setting", "words"),
     [
-        ({"red": "wolf"}, "red is 'wolf'; it must be one of sleep, bline, meander"),
+        ({"red": "wolf"}, "red is 'wolf'; it must be one of sleep, bline, meander, random"),
         ({"red": "mixed"}, "red is 'mixed'"),
         ({"blue": "react"}, "blue is 'react'; it must be one of random, decoy, reactive"),
         ({"episodes": 0}, "episodes is 0"),
@@ -151,7 +151,7 @@ def test_the_recorder_does_not_disturb_cyborg(data, tmp_path, red, green):
 
 @real
 @pytest.mark.parametrize("green", [False, True])
-@pytest.mark.parametrize("red", ["bline", "meander", "sleep"])
+@pytest.mark.parametrize("red", ["bline", "meander", "sleep", "random"])
 @pytest.mark.parametrize("blue", BLUES)
 def test_what_is_recorded_is_the_same_game_here(tmp_path, blue, red, green):
     trace = play(tmp_path, red=red, blue=blue, green=green, episodes=2, steps=60, seed=7)

@@ -9,6 +9,19 @@ import numpy as np
 import pytest
 
 from cavalcade.core.errors import TraceError
+from cavalcade.envs.cage2.scenario import (
+    ENT0,
+    ENT1,
+    ENT2,
+    FALSE,
+    IMPACT,
+    INVALID,
+    OP_SERVER,
+    OPERATIONAL,
+    SCAN,
+    SWEEP,
+    TRUE,
+)
 from cavalcade.envs.cage2.trace import COMPARED, STATE_FIELDS, load_trace, replay
 
 # Both agents, Green on: every kind of draw is made somewhere in these two.
@@ -25,7 +38,40 @@ def test_every_recorded_episode_is_reproduced(data):
         episodes[trace.revision] += trace.episodes
         combinations.add((trace.revision, trace.red, trace.green))
     assert sum(episodes.values()) >= 200
-    assert len(combinations) == 12  # two revisions, three agents, Green on and off
+    assert len(combinations) == 16  # two revisions, four agents, Green on and off
+
+
+def test_the_random_red_reaches_what_the_others_do_not(data):
+    """States and actions that games of B_line and Meander never show, in both revisions."""
+    for revision in ("head", "leaderboard-2022"):
+        traces = [load_trace(path) for path in data.glob(f"{revision}_red-random_*.npz")]
+
+        def steps(name, traces=traces):
+            return np.concatenate([trace.fields[name][:, : trace.steps] for trace in traces])
+
+        kind, target, success = steps("red_type"), steps("red_target"), steps("red_success")
+        access = steps("s_access")
+        assert (kind == INVALID).sum() > 20
+        assert ((kind == IMPACT) & (target != OP_SERVER)).sum() > 20
+        assert ((kind == IMPACT) & (success == TRUE)).any()
+        assert (steps("d_imp_idx") >= 0).any()  # Impact without a privileged session
+        assert (steps("d_esc_n") > 1).any()  # one of several sessions escalated
+        assert (access[..., [ENT0, ENT1, ENT2]].max(axis=-1) == 1).any()  # Operational reached by a user-level session
+        assert ((kind == SWEEP) & (target == OPERATIONAL) & (success == FALSE)).any()
+
+
+def test_an_action_that_was_invalid_is_not_taken_for_another(data):
+    path = next(data.glob("head_red-random_*.npz"))
+    trace = load_trace(path)
+    known = trace.fields["red_type"] == SCAN
+    episode, step = np.argwhere(known)[0]
+    tried = trace.fields["red_tried_target"].copy()
+    tried[episode, step] = OP_SERVER
+    assert not trace.fields["s_red_knows_ip"][episode, step, OP_SERVER]
+    trace.fields["red_tried_target"] = tried
+    first = next(replay(trace))
+    assert (first.episode, first.step, first.field) == (episode, step, "red_type")
+    assert first.got == "InvalidAction"
 
 
 @pytest.mark.parametrize("field", [name for name in COMPARED if name not in ("draws", "done")])

@@ -1,5 +1,7 @@
 """The other agents: B_line, Meander and Sleep for Red, and Green's port scans.
 
+A user-defined Red (`own_red`) has chosen before the step: no agent's choice depends on what Blue does in it.
+
 An agent chooses from what its previous action reported; it never sees what Blue did, except through failures.
 """
 
@@ -32,6 +34,7 @@ from cavalcade.envs.cage2.scenario import (
     MEANDER,
     OP_SERVER,
     OPERATIONAL_HOSTS,
+    OWN,
     RED_SLEEP,
     SCAN,
     SWEEP,
@@ -61,12 +64,16 @@ _LINE_TARGET_HOSTS = hosts(USER1, USER2, USER3, USER4)
 
 
 @rule
-def choose_red_action(s, e, key):
+def choose_red_action(s, p, e, key):
     """Red's next action and its target (a host, or a subnet for a sweep)."""
+    if s.step[e] <= p.red_delay:
+        return RED_SLEEP, NOBODY
     if s.red[e] == B_LINE:
         return b_line(s, e, key)
     if s.red[e] == MEANDER:
         return meander(s, e, key)
+    if s.red[e] >= OWN:
+        return np.int64(s.red_action[e]), np.int64(s.red_target[e])
     return RED_SLEEP, NOBODY
 
 

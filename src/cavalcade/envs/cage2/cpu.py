@@ -4,8 +4,9 @@ import numba
 import numpy as np
 
 from cavalcade.core.jit import kernel
-from cavalcade.core.rng import environment_key
+from cavalcade.core.rng import environment_key, step_key
 from cavalcade.envs.cage2 import game, observe
+from cavalcade.envs.cage2.own_red import allowed
 from cavalcade.envs.cage2.scenario import NUM_ACTIONS
 
 # Below this many environments per thread, waking a thread costs more than it saves.
@@ -28,6 +29,21 @@ def derive_keys(stream, seeds, indices, keys):
     """The random key of each environment from its stream, seed and index."""
     for e in range(keys.size):
         keys[e] = environment_key(stream, seeds[e], indices[e])
+
+
+@kernel
+def step_keys(s, keys):
+    """The random key of each environment's next step."""
+    for e in range(keys.size):
+        keys[e] = step_key(s.key[e], s.episode[e], s.step[e])
+
+
+@kernel
+def give_red_actions(k, environments, actions, targets):
+    """Makes given actions the next ones of Red in the given environments; impossible ones become InvalidAction."""
+    for i in range(environments.size):
+        e = environments[i]
+        k.red_action[e], k.red_target[e] = allowed(k, e, np.int64(actions[i]), np.int64(targets[i]))
 
 
 @kernel

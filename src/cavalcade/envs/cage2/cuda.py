@@ -3,17 +3,19 @@
 Without a GPU the same code runs, slowly, in Numba's CUDA simulator (NUMBA_ENABLE_CUDASIM=1 with NUMBA_DISABLE_JIT=1).
 """
 
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 from cavalcade.core.contract import Buffers
 from cavalcade.core.cuda import check_device, cuda, gpu_kernel
-from cavalcade.core.errors import StateError
+from cavalcade.core.errors import ConfigError, StateError
 from cavalcade.core.rng import index_below, step_key, word
 from cavalcade.envs.cage2 import game, observe, workflow
 from cavalcade.envs.cage2.env import Cage2
 from cavalcade.envs.cage2.game import Outputs
+from cavalcade.envs.cage2.red_choice import choice_of
 from cavalcade.envs.cage2.scenario import NUM_ACTIONS
 from cavalcade.envs.cage2.state import State
 
@@ -62,6 +64,20 @@ def draw_random(s, actions):
         actions[e] = index_below(bits, NUM_ACTIONS)
 
 
+@cache
+def red_kernel(function: Any) -> Any:
+    """The kernel that asks a compiled Red of the user's in all games; not cached on disk."""
+    choice = choice_of(function)
+
+    @cuda.jit
+    def choose_all(games, k, keys, episodes, reds, number):
+        e = cuda.grid(1)
+        if e < games and reds[e] == number:
+            choice(k, keys, episodes, e)
+
+    return choose_all
+
+
 def blocks(num_envs: int) -> int:
     """Number of blocks of a launch."""
     return -(-num_envs // THREADS)
@@ -80,6 +96,8 @@ class CudaGames:
 
     def __init__(self, env: Cage2):
         check_device()
+        if env._choices:
+            raise ConfigError(f"red is {env._choices.reds[0].label}; CudaGames plays the challenge's Reds only")
         self.params, self.num_envs = env.params, env.spec.num_envs
         self.state: State = moved(env.state)
         self.outputs: Outputs = moved(env._outputs)
@@ -107,7 +125,7 @@ class CudaCage2(Cage2):
         if not self._sent:
             raise StateError("recv without actions; call send(actions) first")
         check_device()
-        self._sent = False
+        self._choose_red()
         state, outputs = moved(self.state), moved(self._outputs)
         kernel: Any = step_all
         kernel[blocks(self.spec.num_envs), THREADS](state, self.params, cuda.to_device(self._actions), outputs)

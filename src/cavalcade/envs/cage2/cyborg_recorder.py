@@ -29,6 +29,11 @@ NO_DRAWS = {
     "d_detect_u": float("nan"), "d_esc_idx": -1, "d_esc_n": 0, "d_imp_idx": -1, "red_exploit": -1,
     "d_meander_addr_perm": [-1] * 13, "d_meander_host_perm": [-1] * 13,
 }  # fmt: skip
+# The parameter of each of Red's actions.
+KINDS = {
+    "DiscoverRemoteSystems": "subnet", "DiscoverNetworkServices": "ip_address", "ExploitRemoteService": "ip_address",
+    "PrivilegeEscalate": "hostname", "Impact": "hostname",
+}  # fmt: skip
 FLOATS = ("reward", "d_exploit_u", "d_detect_u")
 WIDE = ("blue_action", "d_esc_idx", "d_esc_n", "d_imp_idx")
 
@@ -107,6 +112,11 @@ class Game:
         from CybORG.Agents.Wrappers import BlueTableWrapper, ChallengeWrapper
         from CybORG.Shared import Enums
 
+        class Wanderer(RandomRed):
+            """The random Red of this recording, with its own random stream."""
+
+            rng = random.Random(f"{meta['red']} {meta['seed']}")
+
         class SecondTable(BlueTableWrapper):
             """Blue's table as the wrapper of the workflow-search scripts makes it.
 
@@ -121,7 +131,8 @@ class Game:
         self.meta = meta
         self.enums = Enums
         self.red = meta["red"]
-        agents = {"Red": {"bline": B_lineAgent, "meander": RedMeanderAgent, "sleep": SleepAgent}[self.red]}
+        reds = {"bline": B_lineAgent, "meander": RedMeanderAgent, "sleep": SleepAgent, "random": Wanderer}
+        agents = {"Red": reds[self.red]}
         if meta["green"] == "green":
             agents["Green"] = GreenAgent
         cyborg = CybORG(scenario, "sim", agents=agents)
@@ -162,6 +173,10 @@ class Game:
             "reward": reward,
             "done": int(done),
         }
+        if self.red == "random":
+            tried = getattr(red, "action", red)  # what an InvalidAction stands for
+            outcome["red_tried_type"] = self.meta["red_types"].index(type(tried).__name__)
+            outcome["red_tried_target"] = self._target(tried)
         return self.table, dict(outcome, **self.draws)
 
     def state(self):
@@ -322,6 +337,57 @@ def tap(module_name, name, note):
     if module.random is random:  # the module has `import random`: others must not see the change
         module.random = types.SimpleNamespace(**vars(random))
     setattr(module.random, name, noted)
+
+
+class RandomRed:
+    """A Red that leads games into states that the challenge's own agents never reach.
+
+    It plays random actions of Red's action space on what it knows, and now and then on what it does not know, which the
+    original turns into an InvalidAction. How often it prefers a step that leads on is drawn for each episode.
+    """
+
+    rng = random.Random()
+
+    def __init__(self):
+        self.end_episode()
+
+    def set_initial_values(self, action_space, observation):
+        pass
+
+    def train(self, results):
+        pass
+
+    def end_episode(self):
+        self.ambition = self.rng.choice((0.0, 0.5, 0.9))
+        self.done = set()
+        self.last = None
+
+    def get_action(self, observation, action_space):
+        """A random action; one that leads on is one that has not succeeded yet."""
+        if self.last is not None and observation["success"] == True:  # noqa: E712 — an enumeration, equal to True
+            self.done.add(self.last)
+        kind = self.rng.choices(("sleep", "anything", "known"), (4, 4, 92))[0]
+        self.last = None
+        if kind == "sleep":
+            return self._make("Sleep", None)
+        choices = [
+            (name, value)
+            for name, parameter in KINDS.items()
+            for value, known in action_space[parameter].items()
+            if known or kind == "anything"
+        ]
+        if self.rng.random() < self.ambition:
+            vain = {("Impact", host) for host in action_space["hostname"] if host != "Op_Server0"}
+            choices = [choice for choice in choices if choice not in self.done | vain] or choices
+        name = self.rng.choice(sorted({name for name, _ in choices}))
+        self.last = self.rng.choice([choice for choice in choices if choice[0] == name])
+        return self._make(*self.last)
+
+    def _make(self, name, value):
+        actions = importlib.import_module("CybORG.Shared.Actions")
+        if name == "Sleep":
+            return actions.Sleep()
+        return getattr(actions, name)(session=0, agent="Red", **{KINDS[name]: value})
 
 
 class Blue:

@@ -4,6 +4,8 @@ The games of a `Cage2` batch are copied to the device and can be fetched again. 
 loop, for tests only: `Cage2` is faster there.
 """
 
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,9 @@ from cavalcade.core.jit import kernel
 from cavalcade.core.launch import Launcher
 from cavalcade.envs.cage2 import game, observe, workflow
 from cavalcade.envs.cage2.env import Cage2
+from cavalcade.envs.cage2.own_red import knowledge
+from cavalcade.envs.cage2.red_choice import OwnRed, loops_of
+from cavalcade.envs.cage2.scenario import OWN
 from cavalcade.envs.cage2.workflow import ORDER_BITS, WorkflowCage2
 
 
@@ -54,6 +59,8 @@ class DeviceCage2:
         move = self.launch.moved
         self._state, self._out = move(env.state), move(env._outputs)
         self._track: Any = ()
+        self._red_memory = move(env._red_memory)
+        self._reds = _red_functions(self.launch.on_gpu, env._choices.reds if env._choices else ())
         bits = observe.MASK_BITS
         if isinstance(env, WorkflowCage2):
             self._more, bits = ORDER_BITS * env.settings.show_order, workflow.MASK_BITS
@@ -76,6 +83,7 @@ class DeviceCage2:
         env, copy = self.host, self.launch.copy
         copy(env.state, self._state)
         copy(env._outputs, self._out)
+        copy(env._red_memory, self._red_memory)
         if isinstance(env, WorkflowCage2):
             copy(env.track, self._track[0])
 
@@ -90,6 +98,7 @@ class DeviceCage2:
         env, back = self.host, self.launch.back
         back(env.state, self._state)
         back(env._outputs, self._out)
+        back((env._red_memory,), (self._red_memory,))
         if isinstance(env, WorkflowCage2):
             back(env.track, self._track[0])
         env._shown(np.arange(self.num_envs))
@@ -98,11 +107,26 @@ class DeviceCage2:
         self._ahead = True
 
     def step(self) -> None:
+        s = self._state
+        for i, choose in enumerate(self._reds):
+            k = knowledge(s, self._red_memory)
+            self.launch(choose, self.num_envs, k, s.key, s.episode, s.red, OWN + i)
         self.launch(self._step, self.num_envs, self._state, self.host.params, self.actions, self._out, *self._track)
 
     def observe(self, words: Tensor, x: Tensor) -> None:
         count = words.shape[0] * words.shape[1]
         self.launch(self._unpack, count, self.host.params, self._more, words, x.transpose(1, 2))
+
+
+def _red_functions(on_gpu: bool, reds: Sequence[OwnRed]) -> list[Any]:
+    """The functions that ask user-defined Reds: kernels on a GPU, loops on the CPU."""
+    for red in reds:
+        red.check_gpu()
+    if not on_gpu:
+        return [partial(loops_of(red.function)[0], 0) for red in reds]
+    from cavalcade.envs.cage2 import cuda
+
+    return [cuda.red_kernel(red.function) for red in reds]
 
 
 def _functions(on_gpu: bool, tracked: bool) -> tuple[Any, Any]:

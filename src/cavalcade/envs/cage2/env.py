@@ -1,6 +1,6 @@
 """CAGE-2 as a batch environment: thousands of games behind the buffers of `core.contract`."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from typing import Self
 
@@ -8,17 +8,22 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete
 from numpy.typing import ArrayLike, NDArray
 
+from cavalcade.config.io import from_dict
 from cavalcade.core.contract import Buffers, Environment, EnvSpec, Packed, SavedState, checked_actions
 from cavalcade.core.errors import ActionError, ConfigError, StateError, at_least, one_of
 from cavalcade.core.jit import all_threads
 from cavalcade.core.rng import STREAMS
 from cavalcade.envs.cage2 import cpu, observe
+from cavalcade.envs.cage2.changes import Scenario
 from cavalcade.envs.cage2.game import Outputs, Params
+from cavalcade.envs.cage2.own_red import MEMORY
+from cavalcade.envs.cage2.red_choice import Red, RedChoices, red_codes
 from cavalcade.envs.cage2.reward import PARTS
-from cavalcade.envs.cage2.scenario import MIXED, NUM_ACTIONS, REDS, REVISIONS, VARIANTS
+from cavalcade.envs.cage2.scenario import MIXED, NUM_ACTIONS, OWN, REDS, REVISIONS, VARIANTS
 from cavalcade.envs.cage2.state import GAME_FIELDS, WIDTHS, allocate, check_saved
 
 DTYPES = ("uint8", "float32")
+RED_MEMORY = "red_memory"  # in saved states of games with user-defined Reds
 
 
 class Cage2(Environment):
@@ -26,12 +31,14 @@ class Cage2(Environment):
 
     Args:
         num_envs: games in the batch (N).
-        red: Red agent: bline, meander, sleep, or mixed (drawn per episode); one for all or one per environment.
+        red: Red agent: bline, meander, sleep, mixed (drawn per episode), module:function or a function for a Red of
+            your own (docs/own-red.md); one for all or one per environment.
         revision: of CybORG: head, the newest, or leaderboard-2022, that of the 2022 leaderboard.
         variant: Blue's table as in the official wrapper (challenge) or in the workflow-search scripts (workflow).
         green: whether Green scans ports; the official evaluation has no Green.
         horizon: steps per episode; 0 for no end.
         extras: observation extras after the 52 values of the table, any of scans, decoys, action, time.
+        scenario: changes to the scenario, as {"detection": 0.5}; the game is then not that of the challenge.
         dtype: of the observation values, uint8 or float32 (needed for time).
         seed: of the games; of a sequence, each seed takes an equal share of the environments, as for a population.
         stream: train, evaluate or heldout: streams have no games in common.
@@ -52,12 +59,13 @@ class Cage2(Environment):
         self,
         num_envs: int,
         *,
-        red: str | Sequence[str] = "bline",
+        red: Red | Sequence[Red] = "bline",
         revision: str = "head",
         variant: str = "challenge",
         green: bool = False,
         horizon: int = 100,
         extras: Iterable[str] = (),
+        scenario: Scenario | Mapping[str, float] | None = None,
         dtype: str = "uint8",
         seed: int | Sequence[int] = 0,
         stream: str = "train",
@@ -73,6 +81,7 @@ class Cage2(Environment):
             horizon=at_least("horizon", horizon, 0),
             autoreset=int(autoreset),
             extras=extras_bits(extras),
+            **scenario_of(scenario).params,
         )
         self._dtype = np.dtype(DTYPES[one_of("dtype", dtype, DTYPES)])
         if self.params.extras & observe.TIME and (dtype != "float32" or not self.params.horizon):
@@ -80,8 +89,15 @@ class Cage2(Environment):
         self.threads = at_least("threads", threads, 0) or all_threads()
         self._stream = np.uint64(one_of("stream", stream, STREAMS))
         self._first_index = at_least("first_index", first_index, 0)
+        codes, own = red_codes(red, num_envs)
+        self._choices = RedChoices(own) if own else None
+        if own and self.params.red_delay:
+            raise ConfigError(f"red_delay is {self.params.red_delay} with red {own[0].label}; let it wait by itself")
         self._allocate(num_envs)
-        self.state.red_setting[:] = _red_settings(red, num_envs)
+        self.state.red_setting[:] = codes
+        if self._choices:
+            self.episode_kind_names = (*REDS, *(red.label for red in own))
+            self._choices.compile(self.state, self._red_memory)
         self._seed(seed)
 
     @property
@@ -130,23 +146,27 @@ class Cage2(Environment):
         """Steps every game with the actions sent."""
         if not self._sent:
             raise StateError("recv without actions; call send(actions) first")
-        self._sent = False
+        self._choose_red()
         cpu.step(self.state, self.params, self._actions, self._outputs, self.threads)
         return self.buffers
 
     def save_state(self, indices: ArrayLike | None = None) -> SavedState:
         """A copy of the games by field of `State`, one row per environment."""
         rows = self._rows(indices)
-        return {name: self._by_row(name)[rows].copy() for name in GAME_FIELDS}
+        saved = {name: self._by_row(name)[rows].copy() for name in GAME_FIELDS}
+        return saved | {RED_MEMORY: self._red_memory[rows].copy()} if self._choices else saved
 
     def load_state(self, saved: SavedState, indices: ArrayLike | None = None) -> None:
         """Loads saved games into all or the given environments; nothing changes if they do not fit."""
         rows = self._rows(indices)
         check_saved(saved, len(rows))
+        self._check_reds(saved, len(rows))
         if indices is not None and not self._begun:
             raise StateError("load_state with indices before the first reset; call reset() once")
         for name in GAME_FIELDS:
             self._by_row(name)[rows] = saved[name]
+        if self._choices:
+            self._red_memory[rows] = saved[RED_MEMORY]
         self._shown(rows)
 
     def clone(self, indices: ArrayLike | None = None) -> Self:
@@ -163,6 +183,7 @@ class Cage2(Environment):
         self._actions = np.zeros(num_envs, np.int32)
         self._sent = self._begun = False
         self.state = allocate(num_envs)
+        self._red_memory = np.zeros((num_envs if self._choices else 0, MEMORY), np.int64)
         self._outputs = _outputs(num_envs, self.params.extras, self._dtype)
         self.buffers = Buffers(
             observation=self._outputs.values,
@@ -196,6 +217,22 @@ class Cage2(Environment):
         cpu.derive_keys(self._stream, np.repeat(seeds.astype(np.uint64), share), indices, self.state.key)
         self.state.episode[:] = 0
 
+    def _choose_red(self) -> None:
+        """Ends the wait for actions; asks user-defined Reds for theirs."""
+        self._sent = False
+        if self._choices:
+            self._choices.choose(self.state, self._red_memory, self.threads)
+
+    def _check_reds(self, saved: SavedState, num_envs: int) -> None:
+        """Raises `StateError` unless the Reds of saved games are those of this batch."""
+        kinds = len(self._choices.reds) if self._choices else 0
+        if (most := max(saved["red"].max(initial=0), saved["red_setting"].max(initial=0))) >= OWN + kinds:
+            raise StateError(
+                f"the saved games have {most - OWN + 1} user-defined Reds; this batch has {kinds}, make it with red=…"
+            )
+        if self._choices and np.shape(saved.get(RED_MEMORY, ())) != (num_envs, MEMORY):
+            raise StateError(f"the saved state has no {RED_MEMORY} ({num_envs}, {MEMORY}); it has other Reds")
+
     def _rows(self, indices: ArrayLike | None) -> NDArray[np.int64]:
         """Row numbers of the given environments, or of all."""
         if indices is None:
@@ -218,6 +255,11 @@ class Cage2(Environment):
         cpu.show(self.state, self.params, self._outputs, rows)
 
 
+def scenario_of(given: Scenario | Mapping[str, float] | None) -> Scenario:
+    """A scenario from its changes."""
+    return given if isinstance(given, Scenario) else from_dict(Scenario, dict(given or {}), "scenario.")
+
+
 def extras_bits(extras: Iterable[str]) -> int:
     """Observation extras as bits."""
     names = (extras,) if isinstance(extras, str) else tuple(extras)
@@ -225,16 +267,6 @@ def extras_bits(extras: Iterable[str]) -> int:
     for name in names:
         bits |= 1 << one_of("extras", name, observe.EXTRAS)
     return bits
-
-
-def _red_settings(red: str | Sequence[str], num_envs: int) -> NDArray[np.int8]:
-    names = num_envs * (red,) if isinstance(red, str) else tuple(red)
-    if len(names) != num_envs:
-        raise ConfigError(
-            f"red names {len(names)} agents for {num_envs} environments; give one, or one per environment"
-        )
-    codes = {name: one_of("red", name, REDS) for name in set(names)}
-    return np.array([codes[name] for name in names], np.int8)
 
 
 def _outputs(num_envs: int, extras: int, dtype: np.dtype) -> Outputs:

@@ -22,6 +22,15 @@ class Params(NamedTuple):
     horizon: int  # 0: no end
     autoreset: int
     extras: int
+    detection: int  # threshold of the draw
+    red_delay: int  # steps before Red may act
+    weighted: int  # whether the four costs of hosts are not those of the challenge
+    cost_user: int  # in tenths, as all costs
+    cost_enterprise: int
+    cost_op_host: int
+    cost_op_server: int
+    cost_impact: int
+    cost_restore: int
 
 
 class Outputs(NamedTuple):
@@ -101,12 +110,12 @@ def step(s, p, e, action):
     s.blue_success[e] = blue.act(s, p, e, action)
     malware = np.int64(s.malware[e])
     s.green_target[e] = agents.choose_green_target(s, p, e, key)
-    red_action, target = agents.choose_red_action(s, e, key)
+    red_action, target = agents.choose_red_action(s, p, e, key)
     success, events = red.act(s, p, e, key, red_action, target)
     s.red_action[e] = red_action
     s.red_target[e] = target
     s.red_success[e] = success
-    hosts, impact, restore = reward.hosts_part(s, e), reward.impact_part(s, e), reward.restore_part(action)
+    hosts, impact, restore = reward.hosts_part(s, p, e), reward.impact_part(s, p, e), reward.restore_part(p, action)
     s.total[e] += hosts + impact + restore
     observe.update_table(s, p, e, action, malware, target, events)
     return hosts, impact, restore

@@ -9,9 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cavalcade.core.errors import one_of
 from cavalcade.core.threads import free_threads
 from cavalcade.envs.cage2.env import Cage2
+from cavalcade.envs.cage2.red_choice import Red
+from cavalcade.envs.cage2.scenario import MIXED
 from cavalcade.envs.cage2.scenario import REDS as AGENTS
 
 HORIZONS = (30, 50, 100)
@@ -47,9 +48,10 @@ def cell(horizon: int, red: str, returns: NDArray[np.float64]) -> Cell:
     return Cell(horizon, red, float(returns.mean()), _Z * deviation / len(returns) ** 0.5, len(returns), deviation)
 
 
-def first_index(horizon: int, red: str, episodes: int) -> int:
-    """Index of the first environment of a cell, so that no two cells have a game in common."""
-    return (horizon * len(AGENTS) + one_of("red", red, AGENTS)) * episodes
+def first_index(horizon: int, red: Red, episodes: int) -> int:
+    """Index of the first environment of a cell; no two cells have a game in common, but for user-defined Reds."""
+    number = AGENTS.index(red) if red in AGENTS else MIXED
+    return (horizon * len(AGENTS) + number) * episodes
 
 
 def nine_cells(
@@ -58,7 +60,7 @@ def nine_cells(
     revision: str,
     episodes: int,
     seed: int,
-    reds: Iterable[str] = REDS,
+    reds: Iterable[Red] = REDS,
     horizons: Iterable[int] = HORIZONS,
     **options: Any,
 ) -> Iterator[Cell]:
@@ -68,7 +70,8 @@ def nine_cells(
             first = first_index(horizon, red, episodes)
             common = {"revision": revision, "horizon": horizon, "seed": seed, "first_index": first}
             env = Cage2(episodes, red=red, stream="heldout", **common, **options)
-            yield cell(horizon, red, episode_returns(actor, env))
+            name = red if isinstance(red, str) else env.episode_kind_names[-1]
+            yield cell(horizon, name, episode_returns(actor, env))
 
 
 def total(cells: Iterable[Cell]) -> tuple[float, float]:

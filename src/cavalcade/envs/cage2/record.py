@@ -14,8 +14,8 @@ from typing import Any
 from cavalcade.core.errors import ConfigError, RunError, at_least, one_of, seed_from
 from cavalcade.envs.cage2.cyborg import check_clone
 from cavalcade.envs.cage2.cyborg_process import receive, send, start, stop
-from cavalcade.envs.cage2.scenario import ACTIONS, DECOYS, EXPLOITS, HOSTS, PORTS, RED_ACTIONS, REDS, REVISIONS, SUBNETS
-from cavalcade.envs.cage2.trace import STATE_FIELDS, STEP_FIELDS
+from cavalcade.envs.cage2.scenario import ACTIONS, DECOYS, EXPLOITS, HOSTS, PORTS, RED_ACTIONS, REVISIONS, SUBNETS
+from cavalcade.envs.cage2.trace import RECORDED_REDS, STATE_FIELDS, STEP_FIELDS
 
 BLUES = ("random", "decoy", "reactive", "sparse", "churn", "mix", "sleep")
 
@@ -42,7 +42,7 @@ class Recording:
     seed: int = 0
 
     def __post_init__(self):
-        one_of("red", self.red, REDS[:-1])
+        one_of("red", self.red, RECORDED_REDS)
         one_of("blue", self.blue, BLUES)
         at_least("episodes", self.episodes, 1)
         at_least("steps", self.steps, 1)
@@ -65,7 +65,7 @@ class Recording:
             "hosts": HOSTS,
             "ports": PORTS,
             "exploits": EXPLOITS,
-            "red_types": (*RED_ACTIONS, "InvalidAction"),
+            "red_types": RED_ACTIONS,
             "decoys": tuple(f"Decoy{name}" for name in DECOYS),
             "subnets": SUBNETS,
             "actions": ACTIONS,

@@ -12,7 +12,6 @@ from cavalcade.core.rng import threshold
 from cavalcade.envs.cage2.rng import DETECTION, OTHER_EXPLOIT, SESSION, TOP_EXPLOIT, chance, choose, count
 from cavalcade.envs.cage2.scenario import (
     DECOY_PORT,
-    DETECTION_CHANCE,
     ENTERPRISE_SERVERS,
     ESCALATE,
     EXPLOIT,
@@ -23,6 +22,7 @@ from cavalcade.envs.cage2.scenario import (
     FALSE,
     HARAKA_RCE,
     IMPACT,
+    INVALID,
     LEADERBOARD_2022,
     LEADS_TO,
     LISTENING,
@@ -53,7 +53,6 @@ LOCAL_PORTS = SHELL - 1
 NO_EVENTS = 0
 
 _TOP = threshold(TOP_EXPLOIT_CHANCE)
-_DETECTED = threshold(DETECTION_CHANCE)
 
 
 @rule
@@ -65,11 +64,13 @@ def act(s, p, e, key, action, target):
     if action == SCAN:
         return scan(s, p, e, target)
     if action == EXPLOIT:
-        return exploit(s, e, key, target)
+        return exploit(s, p, e, key, target)
     if action == ESCALATE:
         return escalate(s, e, key, target)
     if action == IMPACT:
-        return impact(s, e)
+        return impact(s, e, target)
+    if action == INVALID:
+        return FALSE, NO_EVENTS
     return UNKNOWN, NO_EVENTS
 
 
@@ -156,7 +157,7 @@ def choose_exploit(s, e, key, options):
 
 
 @rule
-def exploit(s, e, key, host):
+def exploit(s, p, e, key, host):
     """ExploitRemoteService: chosen by remembered ports, played against the processes that run now."""
     options = 0
     if s.scanned[e] >> host & 1:
@@ -168,7 +169,7 @@ def exploit(s, e, key, host):
     if not reachable(s, e, SUBNET_OF[host]):
         return FALSE, NO_EVENTS
     if EXPLOIT_SERVICE[x] >> host & 1:
-        return attack_service(s, e, key, x, host)
+        return attack_service(s, p, e, key, x, host)
     return attack_decoy(s, e, x, host)
 
 
@@ -184,7 +185,7 @@ def attack_decoy(s, e, x, host):
 
 
 @rule
-def attack_service(s, e, key, x, host):
+def attack_service(s, p, e, key, x, host):
     """The host's own process is attacked. A reverse shell is noticed 19 times out of 20, an ssh session never."""
     bit = 1 << host
     if x == SSH_BRUTE_FORCE:
@@ -197,7 +198,7 @@ def attack_service(s, e, key, x, host):
         return FALSE, EXPLOIT_PORT[x] | EVENT
     s.malware[e] |= bit
     learn(s, e, bit)
-    detected = chance(s, e, key, DETECTION, _DETECTED)
+    detected = chance(s, e, key, DETECTION, np.uint64(p.detection))
     if EXPLOIT_PRIVILEGED[x] & bit:
         s.privileged[e] |= bit
     elif detected:
@@ -238,9 +239,12 @@ def escalate(s, e, key, host):
 
 
 @rule
-def impact(s, e):
-    """Impact on the Op_Server: claims success from any session there, also when there is nothing left to stop."""
-    if not (held(s, e) >> OP_SERVER & 1 and s.ot_known[e]):
+def impact(s, e, host):
+    """Impact on the Op_Server: claims success from any session there, also when there is nothing left to stop.
+
+    No other host has the service.
+    """
+    if host != OP_SERVER or not (held(s, e) >> OP_SERVER & 1 and s.ot_known[e]):
         return FALSE, NO_EVENTS
     if s.ot_stoppable[e]:
         s.ot_running[e] = 0

@@ -145,13 +145,16 @@ LEADS_TO[[USER1, USER2]] = hosts(ENT1)
 LEADS_TO[[USER3, USER4]] = hosts(ENT0)
 LEADS_TO[ENT2] = hosts(OP_SERVER)
 
-# Red's actions and agents. MIXED draws one of the three agents for each episode.
+# Red's actions and agents. The original makes an action on what Red does not know an InvalidAction. MIXED draws one of
+# the three agents for each episode; the numbers from OWN upwards are user-defined Reds.
 RED_ACTIONS = (
     "Sleep", "DiscoverRemoteSystems", "DiscoverNetworkServices", "ExploitRemoteService", "PrivilegeEscalate", "Impact",
+    "InvalidAction",
 )  # fmt: skip
-(RED_SLEEP, SWEEP, SCAN, EXPLOIT, ESCALATE, IMPACT) = range(6)
+(RED_SLEEP, SWEEP, SCAN, EXPLOIT, ESCALATE, IMPACT, INVALID) = range(7)
 REDS = ("sleep", "bline", "meander", "mixed")
 (SLEEP_AGENT, B_LINE, MEANDER, MIXED) = range(4)
+OWN = len(REDS)
 
 # Success of an action. UNKNOWN is what Sleep reports: neither true nor false.
 FALSE, TRUE, UNKNOWN = 0, 1, 2
@@ -168,8 +171,6 @@ FIRST_RESTORE_ACTION = FIRST_BLOCK + NUM_HOSTS * RESTORE
 # Reward, in tenths: what Blue pays per step for each host on which Red is root or SYSTEM. USER0 costs nothing.
 COST_ONE_TENTH = hosts(DEFENDER, OP_HOST0, OP_HOST1, OP_HOST2, USER1, USER2, USER3, USER4)
 COST_TEN_TENTHS = ENTERPRISE_SERVERS | hosts(OP_SERVER)
-COST_OT_DOWN = 100
-COST_RESTORE = 10
 
 # Observation: four bits per host, two for this step's activity (none 00, scan 10, exploit 11) and two for what Blue
 # believes of the host (no 00, unknown 10, user 01, privileged 11).

@@ -20,7 +20,6 @@ from cavalcade.envs.cage2.scenario import (
     NUM_HOSTS,
     PORTS,
     RED_ACTIONS,
-    REDS,
 )
 
 
@@ -124,7 +123,7 @@ def bytes_per_environment() -> int:
 # Ranges that the compiled rules rely on, beyond host sets of 13 bits: values that index tables or have a meaning.
 _RANGES = {
     "episode": (0, 2**31 - 1), "step": (0, 2**31 - 1), "total": (-(2**31), 2**31 - 1), "key": (0, 2**64 - 1),
-    "red_setting": (0, len(REDS) - 1), "red": (0, len(REDS) - 2), "red_success": (0, 2), "blue_success": (0, 2),
+    "red_setting": (0, 127), "red": (0, 127), "red_success": (0, 2), "blue_success": (0, 2),
     "ot_running": (0, 1), "ot_stoppable": (0, 1), "ot_known": (0, 1), "subnets": (0, 7), "meander_swept": (0, 7),
     "ports": (0, 2 ** len(PORTS) - 1), "line_state": (0, 14), "line_target": (-1, NUM_HOSTS - 1),
     "line_at_server": (0, 1), "scan_empty": (0, 1), "meander_last_exploit": (-1, NUM_HOSTS - 1),

@@ -4,14 +4,16 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from cavalcade.config.base import Settings, whole
+from cavalcade.envs.cage2.red_choice import check_red
 
 
 @dataclass(frozen=True)
 class Cage2Task(Settings):
     """Options of a CAGE-2 game."""
 
-    red: Literal["bline", "meander", "sleep", "mixed"] = "bline"
-    """Red agent; mixed draws one of the three for each episode."""
+    red: str = "bline"
+    """Red agent: bline, meander, sleep, mixed (one of the three, drawn for each episode), or module:function for a Red
+    of your own (docs/own-red.md)."""
     revision: Literal["head", "leaderboard-2022"] = "head"
     """Revision of CybORG: the newest, or that of the 2022 leaderboard."""
     variant: Literal["challenge", "workflow"] = "challenge"
@@ -22,6 +24,10 @@ class Cage2Task(Settings):
     """Steps per episode."""
     extras: tuple[Literal["scans", "decoys", "action", "time"], ...] = ()
     """Observation extras besides the 52 values of the table."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        check_red(self.red)
 
     @property
     def shown(self) -> dict[str, Any]:

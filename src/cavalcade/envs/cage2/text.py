@@ -13,8 +13,6 @@ from cavalcade.envs.cage2.scenario import (
     NUM_DECOYS,
     NUM_HOSTS,
     RED_ACTIONS,
-    RED_SLEEP,
-    REDS,
     SUBNETS,
     SWEEP,
 )
@@ -55,7 +53,7 @@ def red_line(env: Cage2, e: int = 0) -> str:
     """Red's action of the latest step."""
     s = env.state
     action, target, exploit = int(s.red_action[e]), int(s.red_target[e]), int(s.red_exploit[e])
-    if action == RED_SLEEP:
+    if target < 0:
         return RED_ACTIONS[action]
     name = SUBNETS[target] if action == SWEEP else HOSTS[target]
     by = f" by {EXPLOITS[exploit]}" if action == EXPLOIT and exploit >= 0 else ""
@@ -75,7 +73,7 @@ def service_line(env: Cage2, e: int = 0) -> str:
 
 def red_name(env: Cage2, e: int = 0) -> str:
     """The Red agent of this episode."""
-    return REDS[env.state.red[e]]
+    return env.episode_kind_names[env.state.red[e]]
 
 
 def game_lines(env: Cage2, e: int = 0, *, secrets: bool = True, why: str = "") -> list[str]:

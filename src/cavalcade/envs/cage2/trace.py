@@ -17,8 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavalcade.core.errors import TraceError, one_of
-from cavalcade.envs.cage2 import rng
+from cavalcade.envs.cage2 import cpu, rng
 from cavalcade.envs.cage2.env import Cage2
+from cavalcade.envs.cage2.own_red import MEMORY, knowledge
 from cavalcade.envs.cage2.scenario import (
     B_LINE,
     DECOY_PORT,
@@ -27,8 +28,10 @@ from cavalcade.envs.cage2.scenario import (
     EXPLOIT,
     HOSTS,
     LISTENING,
+    MIXED,
     NUM_ACTIONS,
     NUM_BITS,
+    OWN,
     PORTS,
     RED_ACTIONS,
     REDS,
@@ -41,8 +44,10 @@ from cavalcade.envs.cage2.scenario import (
 from cavalcade.envs.cage2.state import allocate, host_bits
 
 SHIPPED = Path(__file__).with_name("recorded")  # a part of tests/data/cage2 that comes with the package
-
+# What Red chose, in files of the random Red: where it is not what happened, the original made it an InvalidAction.
+TRIED_FIELDS = ("red_tried_type", "red_tried_target")
 # Recorded fields: axes after [episode, step]. State fields have one entry more than steps: index 0 is after reset.
+RECORDED_REDS = (*REDS[:MIXED], "random")
 STEP_FIELDS: dict[str, tuple[int, ...]] = {
     **dict.fromkeys(
         ("blue_action", "blue_success", "green_type", "green_target", "red_type", "red_target", "red_success",
@@ -73,6 +78,7 @@ _FORCED_RANGES = {
     "blue_action": (0, NUM_ACTIONS - 1), "green_type": (0, 1), "green_target": (-1, 12), "d_bline_target": (-1, 12),
     "d_exploit_other": (-1, 7), "d_meander_addr_perm": (-1, 12), "d_meander_host_perm": (-1, 12),
 }  # fmt: skip
+_TRIED_RANGES = {"red_tried_type": (0, len(RED_ACTIONS) - 1), "red_tried_target": (-1, 12)}
 _COUNTS = ("s_n_user", "s_n_priv", "s_n_sus", "s_decoys", "s_ports_open")
 _AXIS_NAMES = {13: HOSTS, 3: SUBNETS, 8: DECOYS, 12: PORTS}
 
@@ -126,10 +132,11 @@ def load_trace(path: str | Path) -> Trace:
         ) from None
     try:
         one_of("its revision", revision, REVISIONS)
-        one_of("its red agent", red, REDS[:-1])
+        one_of("its red agent", red, RECORDED_REDS)
     except ValueError as error:
         raise TraceError(f"{path}: {error}") from None
-    for name, axes in (STEP_FIELDS | STATE_FIELDS).items():
+    tried = dict.fromkeys(TRIED_FIELDS, ()) if red == "random" else {}
+    for name, axes in (STEP_FIELDS | STATE_FIELDS | tried).items():
         shape = (episodes, steps + (name in STATE_FIELDS), *axes)
         if name not in fields:
             raise TraceError(f"{path}: the field {name} is missing; recorded by another version?")
@@ -138,7 +145,7 @@ def load_trace(path: str | Path) -> Trace:
                 f"{path}: {name} is {fields[name].dtype} {fields[name].shape}; {episodes} episodes of {steps} steps "
                 f"need numbers of shape {shape}"
             )
-    for name, (low, high) in _FORCED_RANGES.items():
+    for name, (low, high) in (_FORCED_RANGES | (_TRIED_RANGES if tried else {})).items():
         values = fields[name]
         if values.size and not low <= values.min() <= values.max() <= high:
             wrong = values[(values < low) | (values > high)][0]
@@ -180,11 +187,10 @@ def _scripts(trace: Trace) -> tuple[NDArray[np.int8], NDArray[np.int32]]:
 
 def _play(trace: Trace, variant: str, kind: type[Cage2]) -> dict[str, NDArray]:
     """Plays the recorded actions with the recorded outcomes; every field of the state after reset and each step."""
-    env = kind(
-        trace.episodes, red=trace.red, revision=trace.revision, variant=variant, green=trace.green, horizon=0, threads=1
-    )
+    env = kind(trace.episodes, revision=trace.revision, variant=variant, green=trace.green, horizon=0, threads=1)
     env.state = allocate(trace.episodes, scripted=True)
-    env.state.red_setting[:] = REDS.index(trace.red)
+    env.state.red_setting[:] = OWN if trace.red == "random" else REDS.index(trace.red)
+    tried = [trace.fields[name] for name in TRIED_FIELDS] if trace.red == "random" else None
     script, _ = _scripts(trace)
     env.reset()
     history: dict[str, NDArray] = {
@@ -201,9 +207,13 @@ def _play(trace: Trace, variant: str, kind: type[Cage2]) -> dict[str, NDArray]:
         history["reward"][:, t, 0] = env.reward_parts.sum(axis=1)
 
     record(0)
+    no_memory = np.zeros((0, MEMORY), np.int64)
     for t in range(trace.steps):
         env.state.script[:] = script[t].ravel()
         env.state.asked[:] = 0
+        if tried:
+            chosen = (np.ascontiguousarray(field[:, t], np.int64) for field in tried)
+            cpu.give_red_actions(knowledge(env.state, no_memory), env._everywhere, *chosen)
         env.step(trace.fields["blue_action"][:, t])
         record(t + 1)
     return {name: kept[..., 0] if kept.shape[2] == 1 else kept for name, kept in history.items()}
@@ -265,15 +275,30 @@ def _recorded_fields(trace: Trace) -> dict[str, NDArray]:
     return fields
 
 
+def _undetermined(trace: Trace) -> dict[str, NDArray[np.bool_]]:
+    """Where fields depend on the number or the age of sessions on a host, which the game here does not keep.
+
+    Neither has an effect: a session beside a privileged one changes nothing until a Restore ends both.
+    """
+    f = trace.fields
+    privileged, user = f["s_n_priv"] > 0, f["s_n_user"] > 0
+    one_of_several = np.zeros(privileged.shape, np.bool_)  # escalated since the host was last not privileged
+    for t in range(trace.steps):
+        escalated = f["d_esc_n"][:, t, None] > 1 if "d_esc_n" in f else np.zeros((trace.episodes, 1), np.bool_)
+        here = escalated & (f["red_target"][:, t, None] == np.arange(len(HOSTS)))
+        one_of_several[:, t + 1] = (one_of_several[:, t] | here) & privileged[:, t + 1]
+    return {"s_n_user": one_of_several, "s_n_sus": one_of_several, "s_first_priv": privileged & user}
+
+
 def _bits(values: NDArray, n: int) -> NDArray:
     return values[..., None] >> np.arange(n) & 1
 
 
 def _compare(trace: Trace, variant: str, history: dict[str, NDArray]) -> Difference | None:
     """The earliest difference of the first episode that has one."""
-    recorded, first = _recorded_fields(trace), None
+    recorded, undetermined, first = _recorded_fields(trace), _undetermined(trace), None
     for name, got in _played_fields(trace, variant, history).items():
-        where = np.argwhere(recorded[name] != got)
+        where = np.argwhere((recorded[name] != got) & ~undetermined.get(name, np.False_))
         if not len(where):
             continue
         episode, index, *rest = where[0]

@@ -255,7 +255,7 @@ class WorkflowCage2(Cage2, WorkflowEnvironment):
     def recv(self) -> Buffers:
         if not self._sent:
             raise StateError("recv without actions; call send(actions) first")
-        self._sent = False
+        self._choose_red()
         s, p, out, n = self.state, self.params, self._outputs, self.spec.num_envs
         tracked = (self.track, self.settings, self.episode_stats)
         threads = min(self.threads, n // cpu.ENVIRONMENTS_PER_THREAD)

@@ -7,6 +7,8 @@ import torch
 
 from cavalcade.core.errors import ConfigError
 from cavalcade.envs.cage2 import Cage2
+from cavalcade.envs.cage2.changes import not_the_challenge
+from cavalcade.envs.cage2.red_choice import slow_red
 from cavalcade.envs.cage2.workflow import WorkflowCage2
 from cavalcade.ppo.distributed import Ranks
 from cavalcade.ppo.engines.cuda.engine import CudaEngine
@@ -27,7 +29,7 @@ class Cage2Target(Cage2BaseTarget):
         """The games of all policies, with the workflow order if one is set."""
         options: dict[str, Any] = {
             "red": config.task.red, "horizon": config.task.horizon, "seed": config.seeds, "threads": threads,
-            "first_index": first_index, **config.task.shown,
+            "first_index": first_index, "scenario": config.scenario, **config.task.shown,
         }  # fmt: skip
         num_envs = config.policies * config.ppo.num_envs
         if not config.order:
@@ -40,16 +42,18 @@ class Cage2Target(Cage2BaseTarget):
             found = prepare_population(self.make_env, config, setup)
             if torch.cuda.is_available():
                 found.notes.append("on CPUs: only mettagrid trains on GPUs with several ranks")
+            found.notes[:0] = not_the_challenge(config.scenario)
             return found
         name = config.device
         if setup.engine_before and name == "auto":  # a resumed run keeps its device
             name = "cuda" if setup.engine_before == CudaEngine.name else "cpu"
-        device, notes = cuda_device(name, config.ppo, config.task.horizon)
+        device, notes = cuda_device(name, config.ppo, config.task)
+        notes = not_the_challenge(config.scenario) + notes
         if device.type == "cpu":
             if config.precision != type(config).precision:
                 notes.append(f"precision {config.precision} has no effect on the CPU")
             found = prepare_population(self.make_env, config, setup)
-            return replace(found, notes=[*notes, *found.notes])
+            return replace(found, notes=[*notes, *slow_red(config.task.red), *found.notes])
         env = self.make_env(config, 1)
         engine = cuda_engine(env, config.ppo, config.seeds, device, config.precision)
         return Prepared(engine, 0, [*notes, f"on {torch.cuda.get_device_name(device)}", *engine.notes])

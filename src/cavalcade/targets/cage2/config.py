@@ -9,6 +9,8 @@ from cavalcade.config.ppo import PPOConfig
 from cavalcade.config.workflow import WorkflowConfig
 from cavalcade.core.device import Device
 from cavalcade.core.errors import ConfigError, one_of
+from cavalcade.envs.cage2.changes import Scenario
+from cavalcade.envs.cage2.scenario import REDS
 from cavalcade.envs.cage2.task import Cage2Task
 
 
@@ -49,6 +51,11 @@ class Cage2BaseConfig(RunConfig):
         return self.episodes * self.task.horizon // (self.ppo.num_envs * self.ppo.rollout_steps)
 
     @property
+    def changes(self) -> Scenario:
+        """Changes to the scenario of the challenge."""
+        return Scenario()
+
+    @property
     def seeds(self) -> list[int]:
         return list(range(self.seed, self.seed + self.policies))
 
@@ -61,6 +68,7 @@ class Cage2Config(Cage2BaseConfig):
     """Training target."""
     device: Device = "auto"
     """Device of simulation and training; auto: a GPU if there is one that supports all settings."""
+    scenario: Scenario = field(default_factory=Scenario)
     precision: Literal["fp32", "tf32", "bf16"] = "tf32"
     """On a GPU: precision of matrix products; weights stay in fp32."""
 
@@ -68,5 +76,11 @@ class Cage2Config(Cage2BaseConfig):
 
     def __post_init__(self):
         super().__post_init__()
+        if self.scenario.red_delay and self.task.red not in REDS:
+            raise ConfigError(f"red_delay is {self.scenario.red_delay} with red {self.task.red}; let it wait by itself")
         if self.device == "cpu" and self.precision != type(self).precision:
             raise ConfigError(f"precision is {self.precision} with device cpu; it applies to GPUs only, leave it out")
+
+    @property
+    def changes(self) -> Scenario:
+        return self.scenario

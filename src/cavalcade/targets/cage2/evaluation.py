@@ -10,6 +10,7 @@ import numpy as np
 
 from cavalcade.config.base import Settings, whole
 from cavalcade.core.errors import ConfigError, one_of
+from cavalcade.envs.cage2.changes import Scenario
 from cavalcade.envs.cage2.cyborg import commit_of
 from cavalcade.envs.cage2.orders import CAGE2
 from cavalcade.envs.cage2.protocol import HORIZONS, LEADERBOARD, REDS, Actor, Cell, total
@@ -77,7 +78,7 @@ class Options(Settings):
 
 def evaluate(policy: MlpPolicy | str, options: Options, progress: Progress = no_progress) -> Scores:
     """Scores a policy, or a baseline by name, on the nine cells, beside the leaderboard of 2022."""
-    make_actor, task, name = _baseline(policy, options) if isinstance(policy, str) else _trained(policy, options)
+    make_actor, task, name = blue_of(policy, options)
     plain: dict[str, Any] = {
         "policy": name, "episodes": options.episodes, "simulator": "cyborg" if options.cyborg else "cavalcade",
         "greedy": not options.sampled,
@@ -137,6 +138,11 @@ def _told(progress: Progress, where: str, episodes: int, done: int) -> None:
     progress(f"playing in CybORG: {where}, {min(done, episodes)} of {episodes} episodes")
 
 
+def blue_of(policy: MlpPolicy | str, options: Options) -> tuple[Callable[[], Actor], Cage2Task, str]:
+    """A factory of the Blue that a policy or the name of a baseline stands for, the task it observes, and its name."""
+    return _baseline(policy, options) if isinstance(policy, str) else _trained(policy, options)
+
+
 def _baseline(name: str, options: Options) -> tuple[Callable[[], Actor], Cage2Task, str]:
     """A factory of the scripted Blue, the task that it observes, and its name."""
     if name not in BLUES:
@@ -175,6 +181,8 @@ def task_of(policy: Any) -> Cage2Task:
 def chosen(policy: MlpPolicy, member: int | None, sampled: bool) -> tuple[int, str]:
     """Index of the policy that plays, by default the best on validation games, and its description."""
     name = f"{policy.label} at update {policy.update}, {'sampled' if sampled else 'greedy'}"
+    if differences := getattr(policy.config, "changes", Scenario()).differences:
+        name += f", trained on games that are not the challenge ({', '.join(differences)})"
     if policy.order:
         name += (f", {policy.path.stem}" if policy.path.is_file() else "") + f", order {policy.order}"
     asked = None if policy.path.is_file() else member  # of a search, the number of a training

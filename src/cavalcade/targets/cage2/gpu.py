@@ -8,10 +8,12 @@ from cavalcade.core.device import Device, device_named
 from cavalcade.core.errors import ConfigError, TrainingError
 from cavalcade.envs.cage2 import Cage2
 from cavalcade.envs.cage2.device_games import DeviceCage2
+from cavalcade.envs.cage2.red_choice import check_gpu
+from cavalcade.envs.cage2.task import Cage2Task
 from cavalcade.ppo.engines.cuda.engine import TOO_LARGE, CudaEngine, check
 
 
-def cuda_device(name: Device, ppo: PPOConfig, horizon: int) -> tuple[torch.device, list[str]]:
+def cuda_device(name: Device, ppo: PPOConfig, task: Cage2Task) -> tuple[torch.device, list[str]]:
     """Device of a training; falls back to the CPU and notes why, unless a GPU was requested."""
     device = device_named(name)
     if device.type == "cuda":
@@ -19,7 +21,8 @@ def cuda_device(name: Device, ppo: PPOConfig, horizon: int) -> tuple[torch.devic
             from cavalcade.core.cuda import check_device
 
             check_device()
-            check(ppo, horizon)
+            check(ppo, task.horizon)
+            check_gpu(task.red)
         except (ConfigError, ImportError) as error:
             if name == "cuda":
                 raise

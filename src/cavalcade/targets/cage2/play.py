@@ -52,8 +52,9 @@ class Options(Settings):
     actions, and shows what Blue can know."""
     show_red: bool = False
     """With --blue human: also show Red's and Green's actions, and the hosts that Red holds."""
-    red: Literal["bline", "meander", "sleep", "mixed"] | None = None
-    """Attacker; mixed draws one of the three. By default that of the run, else bline."""
+    red: str | None = None
+    """Attacker: bline, meander, sleep, mixed (one of the three), or module:function for a Red of your own. By default
+    that of the run, else bline."""
     revision: Literal["head", "leaderboard-2022"] | None = None
     """Revision of CybORG: the newest, or that of the 2022 leaderboard. By default that of the run, else head."""
     variant: Literal["challenge", "workflow"] | None = None

@@ -10,6 +10,7 @@ from cavalcade.config.hosting import WorkerConfig
 from cavalcade.envs.cage2.cyborg import Cyborg
 from cavalcade.envs.cage2.env import Cage2
 from cavalcade.envs.cage2.protocol import Actor, Cell, cell, episode_returns, first_index, nine_cells
+from cavalcade.envs.cage2.red_choice import Red
 from cavalcade.envs.cage2.task import Cage2Task
 from cavalcade.ppo.mlp_policy import MlpPolicy
 from cavalcade.targets.returns import hosted_returns
@@ -20,7 +21,7 @@ _GAMES = 10  # per CybORG worker: enough that workers seldom wait for each other
 def score(
     actor: Actor,
     task: Cage2Task,
-    reds: Iterable[str],
+    reds: Iterable[Red],
     horizons: Iterable[int],
     episodes: int,
     *,
@@ -46,6 +47,7 @@ def best_policy(saved: MlpPolicy, episodes: int = 1000) -> tuple[int, NDArray]:
         stream="evaluate",
         seed=[0] * saved.policies,
         horizon=task.horizon,
+        scenario=getattr(saved.config, "changes", None),
         **task.shown,
     )
     means = episode_returns(saved.runner(), env).reshape(saved.policies, episodes).mean(axis=1)

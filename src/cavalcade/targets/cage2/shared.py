@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from cavalcade.config.workflow import WorkflowConfig
 from cavalcade.core.statistics import half_interval
+from cavalcade.envs.cage2.changes import not_the_challenge
 from cavalcade.envs.cage2.order_mask import OrderMask
 from cavalcade.envs.cage2.orders import CAGE2
 from cavalcade.envs.cage2.workflow import WorkflowCage2
@@ -32,7 +33,7 @@ class Cage2BaseTarget(Target[Any]):
     PlayOptions = play.Options
 
     def run_name(self, config: Cage2BaseConfig) -> str:
-        return f"{config.target}-{config.task.red}"
+        return f"{config.target}-{config.task.red}" + "-changed" * bool(config.changes.differences)
 
     def adapt(self, config: Cage2BaseConfig, engine: Engine) -> Adapt | None:
         return multipliers(config, engine)
@@ -95,11 +96,13 @@ def heldout(policy: MlpPolicy) -> Scores:
     task = config.task
     reds = [task.red] if task.red != "mixed" else ["bline", "meander", "sleep"]
     lines = [f"held-out games, greedy, {_HELDOUT:,} episodes of {task.horizon} steps, revision {task.revision}:"]
+    lines += not_the_challenge(config.changes)
     found: list[Score] = []
     for red in reds:
         means = []
         for p in range(policy.policies):
-            (cell,) = score(policy.runner(p), task, [red], [task.horizon], _HELDOUT, seed=config.seed)
+            given = {"seed": config.seed, "scenario": config.changes}
+            (cell,) = score(policy.runner(p), task, [red], [task.horizon], _HELDOUT, **given)
             means.append(cell.mean)
             lines.append(f"  {red:<8} seed {config.seed + p:<4} {cell.mean:8.2f} ± {cell.interval:.2f}")
             found.append(Score(f"{red} seed {config.seed + p}", cell.mean, cell.interval, _HELDOUT))
@@ -107,5 +110,7 @@ def heldout(policy: MlpPolicy) -> Scores:
             mean, interval = float(np.mean(means)), half_interval(means)
             lines.append(f"  {red:<8} mean of {len(means)} {mean:8.2f} ± {interval:.2f}")
             found.append(Score(red, mean, interval, _HELDOUT * len(means)))
-    plain = {"policy": str(policy.path), "scores": [s._asdict() for s in found]}
+    plain: dict[str, Any] = {"policy": str(policy.path), "scores": [s._asdict() for s in found]}
+    if config.changes.differences:
+        plain["not_the_challenge"] = config.changes.differences
     return Scores(tuple(found), "\n".join(lines), plain)
