@@ -7,9 +7,11 @@ SLOW = (
     "cli/bench", "cli/test_evaluate.py", "cli/test_record.py", "cli/test_search.py", "cli/test_train.py",
     "cli/test_tune.py", "core/test_jit.py", "envs/cage2/test_cuda.py", "envs/cage2/test_cyborg.py",
     "envs/cage2/test_returns.py", "envs/cage2/test_trace.py", "envs/mettagrid", "examples",
-    "ppo/engines/cuda/test_kernels.py", "ppo/engines/cuda/test_engine.py", "ppo/engines/test_replay.py",
+    "ppo/engines/cuda/test_kernels.py", "ppo/engines/cuda/test_engine.py",
+    "ppo/engines/recurrent/test_rows.py", "ppo/engines/test_replay.py",
     "ppo/test_snapshot.py", "runs/test_distributed.py", "runs/test_orders.py", "runs/test_training.py",
-    "search/test_ray_executor.py", "search/test_run.py", "targets/test_gym.py", "targets/test_mettagrid.py",
+    "search/test_ray_executor.py", "search/test_run.py", "targets/test_gym.py", "targets/test_images.py",
+    "targets/test_mettagrid.py",
     "test_api.py", "test_docs.py", "tuning/test_tune.py", "vector/test_hosted.py", "vector/test_ray.py",
     "workflow/test_enforcement.py",
 )  # fmt: skip

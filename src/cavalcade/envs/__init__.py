@@ -3,6 +3,7 @@
 import gymnasium
 
 CAGE2_ID = "cavalcade/Cage2-v0"
+CATCH_ID = "cavalcade/Catch-v0"
 
 
 def register() -> None:
@@ -13,3 +14,5 @@ def register() -> None:
             entry_point="cavalcade.envs.cage2.gym:Cage2Env",
             vector_entry_point="cavalcade.envs.cage2.gym:Cage2VectorEnv",
         )
+    if CATCH_ID not in gymnasium.registry:
+        gymnasium.register(CATCH_ID, entry_point="cavalcade.envs.catch:Catch")

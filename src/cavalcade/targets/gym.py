@@ -6,16 +6,21 @@ from typing import Any, ClassVar
 import torch
 
 from cavalcade.config.base import RunConfig, whole
+from cavalcade.config.encoder import EncoderConfig
 from cavalcade.config.hosting import HostConfig, WorkerConfig
+from cavalcade.config.memory import MemoryConfig
 from cavalcade.config.ppo import PPOConfig
 from cavalcade.core.errors import ConfigError
 from cavalcade.core.threads import use_threads
 from cavalcade.ppo.distributed import Ranks
 from cavalcade.ppo.mlp_policy import MlpPolicy
+from cavalcade.ppo.recurrent_policy import RowRecurrentPolicy
 from cavalcade.ppo.threads import choose_threads, choose_torch_threads
 from cavalcade.targets.base import Prepared, Saved, Scores, Setup, Target
+from cavalcade.targets.encoder import encoder_for
 from cavalcade.targets.hosting import host_share
 from cavalcade.targets.population import check_ranks, load_population, prepare_population
+from cavalcade.targets.recurrent import has_memory, load_recurrent, prepare_recurrent
 from cavalcade.targets.returns import EvaluateOptions, score_on_new_seeds
 from cavalcade.targets.stepped import SteppedConfig
 from cavalcade.vector.hosted import HELDOUT_SEEDS, Hosted
@@ -32,6 +37,8 @@ class GymConfig(SteppedConfig):
     """A training run on a Gymnasium environment."""
 
     ppo: PPOConfig = field(default_factory=lambda: GYM_PPO)
+    encoding: EncoderConfig = field(default_factory=EncoderConfig)
+    recurrence: MemoryConfig = field(default_factory=MemoryConfig)
     host: HostConfig = field(default_factory=HostConfig)
     target: str = "gym:CartPole-v1"
     """Training target: gym:NAME, or gym:PACKAGE:NAME to import a package first."""
@@ -52,6 +59,10 @@ class GymConfig(SteppedConfig):
             raise ConfigError("backend is ray with replay or engine cpu; it needs the torch engine, leave them out")
         if self.host.backend != "ray" and self.staleness != type(self).staleness:
             raise ConfigError(f"staleness is {self.staleness} with backend {self.host.backend}; use --backend ray")
+        if self.recurrence.memory != "none":
+            self.recurrence.ppo(self.ppo)
+            if self.host.backend == "ray":
+                raise ConfigError(f"memory is {self.recurrence.memory} with backend ray; use another backend")
         if self.host.backend != "ray" and not self.vtrace:
             raise ConfigError(f"no-vtrace is given with backend {self.host.backend}; use --backend ray")
         if not self.target.startswith(GYM) or self.target == GYM:
@@ -82,19 +93,30 @@ class GymTarget(Target[GymConfig]):
 
     def prepare(self, config: GymConfig, setup: Setup) -> Prepared:
         """Trains on CPU threads; with backend ray, on rollouts that actors collect asynchronously."""
+        env = self.make_env(config, first_index=setup.first_index)
+        try:
+            return self._prepared(env, config, setup)
+        except BaseException:
+            env.close()
+            raise
+
+    def _prepared(self, env: Hosted, config: GymConfig, setup: Setup) -> Prepared:
+        network, notes = encoder_for(config, env, setup)
+        if config.recurrence.memory != "none":
+            found = prepare_recurrent(env, config, setup, network)
+            return replace(found, notes=[*notes, *found.notes])
         if config.host.backend != "ray":
-            return prepare_population(self.make_env, config, setup)
+            found = prepare_population(lambda *_: env, config, setup, network)
+            return replace(found, notes=[*notes, *found.notes])
         from cavalcade.ppo.collectors.ray import RayCollectorEngine
 
-        env = self.make_env(config)
         threads = setup.threads or choose_threads()
         use_threads(threads)
         engine = RayCollectorEngine(env, config.ppo, config.seeds, staleness=config.staleness, vtrace=config.vtrace)
         torch.set_num_threads(setup.threads or choose_torch_threads())
         actors = len(env.groups)
-        return Prepared(
-            engine, threads, [f"on Ray: {actors} actors with {config.ppo.num_envs // actors} environments each"]
-        )
+        notes.append(f"on Ray: {actors} actors with {config.ppo.num_envs // actors} environments each")
+        return Prepared(engine, threads, notes)
 
     def share(self, config: GymConfig, ranks: Ranks) -> GymConfig:
         """Splits the environments over the ranks."""
@@ -104,14 +126,14 @@ class GymTarget(Target[GymConfig]):
         mine = super().share(config, ranks)
         return replace(mine, host=host_share(config.host, mine.ppo.num_envs, ranks))
 
-    def policy(self, saved: Saved) -> MlpPolicy:
-        return load_population(self.Config, saved)
+    def policy(self, saved: Saved) -> MlpPolicy | RowRecurrentPolicy:
+        return (load_recurrent if has_memory(saved) else load_population)(self.Config, saved)
 
-    def heldout(self, policy: MlpPolicy) -> Scores:
+    def heldout(self, policy: MlpPolicy | RowRecurrentPolicy) -> Scores:
         """Scores greedy actions on held-out seeds."""
         return self.evaluate(policy, EvaluateOptions())
 
-    def evaluate(self, policy: MlpPolicy, options: Any) -> Scores:
+    def evaluate(self, policy: MlpPolicy | RowRecurrentPolicy, options: Any) -> Scores:
         config: GymConfig = policy.config
         count = min(config.ppo.num_envs, options.episodes)
         workers = 0 if config.host.backend == "ray" else min(config.host.workers, count)
@@ -121,7 +143,7 @@ class GymTarget(Target[GymConfig]):
 
 
 def _hosted(config: GymConfig, host: WorkerConfig, num_envs: int, seed: int, first_index: int = 0) -> Hosted:
-    source = gym_source(config.name, config.options, infos=config.infos)
+    source = gym_source(config.name, config.options, infos=config.infos, frames=config.encoding.frame_stack)
     return Hosted(source, num_envs, host, seed=seed, first_index=first_index)
 
 

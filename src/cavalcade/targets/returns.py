@@ -11,6 +11,7 @@ from cavalcade.config.base import Settings, whole
 from cavalcade.core.contract import BROKEN, Environment
 from cavalcade.core.statistics import half_interval
 from cavalcade.ppo.mlp_policy import MlpPolicy
+from cavalcade.ppo.recurrent_policy import RowRecurrentPolicy
 from cavalcade.targets.base import Score, Scores
 
 
@@ -30,7 +31,9 @@ class EvaluateOptions(Settings):
     """Seed of the episodes; they never overlap with training."""
 
 
-def score_on_new_seeds(policy: MlpPolicy, make_env: Callable[[], Environment], options: EvaluateOptions) -> Scores:
+def score_on_new_seeds(
+    policy: MlpPolicy | RowRecurrentPolicy, make_env: Callable[[], Environment], options: EvaluateOptions
+) -> Scores:
     """Mean return of a policy on held-out seeds."""
     runner = policy.runner(options.member, greedy=not options.sampled, seed=options.seed)
     env = make_env()

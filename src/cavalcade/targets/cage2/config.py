@@ -5,6 +5,7 @@ from typing import ClassVar, Literal
 
 from cavalcade.config.base import RunConfig, whole
 from cavalcade.config.io import differences
+from cavalcade.config.memory import MemoryConfig
 from cavalcade.config.ppo import PPOConfig
 from cavalcade.config.workflow import WorkflowConfig
 from cavalcade.core.device import Device
@@ -57,6 +58,7 @@ class Cage2Config(Cage2BaseConfig):
 
     target: str = "cage2"
     """Training target."""
+    recurrence: MemoryConfig = field(default_factory=MemoryConfig)
     device: Device = "auto"
     """Device of simulation and training; auto: a GPU if there is one that supports all settings."""
     precision: Literal["fp32", "tf32", "bf16"] = "tf32"
@@ -66,5 +68,11 @@ class Cage2Config(Cage2BaseConfig):
 
     def __post_init__(self):
         super().__post_init__()
+        if self.recurrence.memory != "none":
+            self.recurrence.ppo(self.ppo)
+            if self.policies > 1:
+                raise ConfigError(
+                    f"policies is {self.policies} with memory {self.recurrence.memory}; train one policy per run"
+                )
         if self.device == "cpu" and self.precision != type(self).precision:
             raise ConfigError(f"precision is {self.precision} with device cpu; it applies to GPUs only, leave it out")
