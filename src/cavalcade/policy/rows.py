@@ -83,11 +83,12 @@ class RowPolicy(RecurrentNetwork):
         hidden: tuple[int, ...] = (64, 64),
         features: int = 0,
         deviations: int = 0,
+        half: bool = False,
     ):
         if layout.image is None:
             encoder, width = RowEncoder(layout.inputs, hidden), hidden[-1]
         else:
-            spec = CnnSpec(layout.image, 1, features=features)
+            spec = CnnSpec(layout.image, 1, features=features, half=half)
             encoder, width = PixelEncoder(spec, int(torch.randint(2**31, ()))), spec.shapes["dense.bias"][0]
         super().__init__(encoder, actions, core, width, deviations)
         self.layout, self._hidden, self._features, self._deviations = layout, hidden, features, deviations

@@ -47,7 +47,7 @@ def prepare_recurrent(
     recurrent, head = memory.ppo(ppo), head_of(env)
     shown = env.buffers.observation
     layout = RowLayout(shown.shape[1], torch.from_numpy(shown).dtype, network.image if network else None)
-    given: dict[str, Any] = {"features": network.features} if network else {"hidden": ppo.hidden}
+    given: dict[str, Any] = {"features": network.features, "half": network.half} if network else {"hidden": ppo.hidden}
     policy = seeded(
         config.seed,
         lambda: RowPolicy(layout, head.outputs, core=memory.memory, deviations=head.deviations, **given),

@@ -28,9 +28,12 @@ class ImageEngine(TorchEngine):
         n = min(_SAMPLES, self.config.num_envs * self.config.rollout_steps)
         x = torch.zeros(self.policies, n, self.spec.inputs, dtype=self.rollout.observation.dtype)
         w = self.state.weights.detach().clone().requires_grad_()
-        return fastest(
-            lambda: torch.autograd.grad(sum(y.sum() for y in self._forward(w, x)), w), self.set_threads, all_threads()
-        )
+
+        def task() -> object:
+            logits, values = self._forward(w, x)
+            return torch.autograd.grad(logits.sum() + values.sum(), w)
+
+        return fastest(task, self.set_threads, all_threads())
 
     def _forward(self, weights: Tensor, observation: Tensor) -> tuple[Tensor, Tensor]:
         return self.spec.forward(weights, observation)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
+import numba
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -47,6 +48,11 @@ class RowEngine(RecurrentEngine):
         )  # tf32 is torch's default for cores
         super().__init__(env, policy, config, machine=machine, device=device, **options)
         self._normalise = normalise and policy.layout.image is None
+
+    def set_threads(self, threads: int) -> None:
+        """Sets the threads of the network and of games in this process."""
+        numba.set_num_threads(threads)
+        torch.set_num_threads(threads)
 
     def fresh_state(self, agents: int) -> RowState:
         inputs, real = self.layout.shape[0], torch.float64
