@@ -78,9 +78,14 @@ EXAMPLES = {
         "cavalcade export runs/orders --onnx policy.onnx --order critical_first",
     ),
     "play": (
-        "cavalcade play --blue react --red meander",
+        "cavalcade play runs/meander",
         "cavalcade play --blue human",
         "cavalcade play mettagrid --run runs/grid",
+    ),
+    "payoff": (
+        "cavalcade payoff runs/a runs/b react",
+        "cavalcade payoff runs/a react --reds bline,meander,my_reds:mix --episodes 10000",
+        "cavalcade payoff runs/a --reds my_reds:mix --json table.json",
     ),
     "profile": (
         "cavalcade profile cage2",

@@ -20,3 +20,11 @@ def device_named(name: Device) -> torch.device:
     if name == "cuda" and not there:
         raise ConfigError("device is cuda, but torch sees no GPU here; take --device cpu")
     return torch.device("cuda" if there and name != "cpu" else "cpu")
+
+
+def native_bf16() -> bool:
+    """Whether the CPU multiplies bfloat16 in hardware."""
+    import torch
+
+    asked = (getattr(torch.cpu, name, None) for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"))
+    return any(supported() for supported in asked if supported)

@@ -7,6 +7,7 @@ from importlib.machinery import ModuleSpec
 from typing import Any
 
 CAGE2_ID = "cavalcade/Cage2-v0"
+CATCH_ID = "cavalcade/Catch-v0"
 
 
 def register() -> None:
@@ -29,6 +30,8 @@ def _register() -> None:
             entry_point="cavalcade.envs.cage2.gym:Cage2Env",
             vector_entry_point="cavalcade.envs.cage2.gym:Cage2VectorEnv",
         )
+    if CATCH_ID not in gymnasium.registry:
+        gymnasium.register(CATCH_ID, entry_point="cavalcade.envs.catch:Catch")
 
 
 class _Watch(importlib.abc.MetaPathFinder):

@@ -9,7 +9,7 @@ Shapes: P policies, B samples per policy, O observation values, A actions.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -44,6 +44,8 @@ class MlpSpec:
     context: int = 0  # constant inputs per policy
     deviations: int = 0  # log standard deviations stored after the layers, for continuous actions
 
+    raw: ClassVar[bool] = False  # whether `forward` takes observations as they are, without shift and scale
+
     def __post_init__(self):
         if not self.hidden or min(self.hidden) < 1:
             raise ConfigError(f"hidden is {self.hidden}; it must be one or more widths of at least 1, e.g. 64,64")
@@ -51,6 +53,10 @@ class MlpSpec:
     @property
     def padded_actions(self) -> int:
         return -(-self.actions // _COLUMNS) * _COLUMNS
+
+    def described(self) -> dict[str, Any]:
+        """The network as plain data, besides inputs, actions, hidden layers and head."""
+        return {}
 
     def layers(self, net: str) -> list[Layer]:
         return [layer for layer in self._all_layers() if layer.name.startswith(net)]
@@ -114,7 +120,7 @@ class MlpSpec:
                 layers = self.layers(net)
                 for layer in layers:
                     gain = _GAINS[net if layer is layers[-1] else "hidden"]
-                    named[f"{layer.name}.weight"][p] = _orthogonal(layer.fan_in, layer.fan_out, gain, rng)
+                    named[f"{layer.name}.weight"][p] = orthogonal(layer.fan_in, layer.fan_out, gain, rng)
         return weights
 
     @property
@@ -132,7 +138,7 @@ class MlpSpec:
         return forward(self, weights, observation, context)
 
 
-def _orthogonal(rows: int, columns: int, gain: float, rng: np.random.Generator) -> Tensor:
+def orthogonal(rows: int, columns: int, gain: float, rng: np.random.Generator) -> Tensor:
     """A matrix with orthogonal rows or columns, whichever are fewer (Saxe et al. 2014)."""
     tall = rng.standard_normal((max(rows, columns), min(rows, columns)))
     q, r = np.linalg.qr(tall)

@@ -21,6 +21,7 @@ class ModuleSpec:
 
     hidden: tuple[int, ...] = ()
     context = 0
+    raw = False
 
     def __init__(self, make: MakeModule, inputs: int, actions: int, deviations: int = 0):
         self.make, self.inputs, self.actions, self.deviations = make, inputs, actions, deviations
@@ -31,6 +32,10 @@ class ModuleSpec:
             )
         self._shapes = {name: p.shape for name, p in self._module.named_parameters()}
         self._check_outputs()
+
+    def described(self) -> dict[str, Any]:
+        """The network as plain data, besides inputs, actions and head."""
+        return {"module": path_of(self.make)}
 
     @property
     def size(self) -> int:

@@ -1,11 +1,11 @@
-"""A recurrent policy: a token encoder, an optional LSTM or GRU core, an actor and a critic.
+"""Recurrent policies: an encoder, an optional LSTM or GRU core, an actor and a critic.
 
 Time comes first: (h, b, …) are h steps of b agents. A state is a tuple of tensors (L, b, H), empty without a core. It
 is reset to zero where an episode begins; between resets, torch's recurrent kernels run over whole sequences.
 """
 
-from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -29,18 +29,35 @@ class Output(NamedTuple):
     features: Tensor  # (h, b, H): inputs of actor and critic
 
 
-class TokenPolicy(nn.Module):
-    """Actor and critic on tokens, with a recurrent core or without."""
+class ObservationLayout(Protocol):
+    """How observations of an environment are shown to a policy and stored."""
 
-    def __init__(
-        self, layout: TokenLayout, actions: int, *, encoder: str = "bag", core: Core = "lstm", width: int = 128
-    ):
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of one observation."""
+        ...
+
+    @property
+    def dtype(self) -> torch.dtype: ...
+
+    def cut(self, rows: Tensor) -> Tensor:
+        """Rows of an environment's buffers, (n, O), as observations (n, *shape)."""
+        ...
+
+
+class RecurrentNetwork(nn.Module):
+    """Actor and critic on the features of an encoder, (h, b, …) → (h, b, H), with a recurrent core or without."""
+
+    layout: ObservationLayout
+
+    def __init__(self, encoder: nn.Module, actions: int, core: Core, width: int, deviations: int = 0):
         super().__init__()
-        self.layout, self.actions, self.width = layout, actions, width
-        self.encoder = ENCODERS[encoder](layout, width)
+        self.actions, self.width, self._core = actions, width, core
+        self.encoder = encoder
         self.core = _CORES[core](width, width) if core in _CORES else None
         self.actor = nn.Linear(width, actions)
         self.critic = nn.Linear(width, 1)
+        self.log_deviation = nn.Parameter(torch.zeros(deviations)) if deviations else None  # of continuous actions
         self._states = {"none": 0, "gru": 1, "lstm": 2}[core]
         for name, parameter in self.named_parameters():
             if parameter.dim() == 2 and "embedding" not in name and "table" not in name:
@@ -64,13 +81,20 @@ class TokenPolicy(nn.Module):
         device = self.actor.weight.device
         return tuple(torch.zeros(1, agents, self.width, device=device) for _ in range(self._states))
 
-    def forward(self, tokens: Tensor, state: State, begins: NDArray[np.bool_]) -> tuple[Output, State]:
-        """Outputs for tokens (h, b, K, 3) from a state; begins: (h, b), True where an episode begins, on the host."""
-        x = self.encoder(tokens)
+    def described(self) -> dict[str, Any]:
+        """The architecture as plain data, for a checkpoint."""
+        return {"core": self._core, "width": self.width, "actions": self.actions}
+
+    def forward(self, observation: Tensor, state: State, begins: NDArray[np.bool_]) -> tuple[Output, State]:
+        """Outputs for observations (h, b, …) from a state; begins: (h, b), where an episode begins, on the host."""
+        x = self.encoder(observation)
         if self.core is not None:
             x, state = self._remember(x, state, begins)
         x = x.float()
-        return Output(self.actor(x), self.critic(x).squeeze(-1), x), state
+        logits = self.actor(x)
+        if self.log_deviation is not None:
+            logits = torch.cat([logits, self.log_deviation.expand(*logits.shape[:2], -1)], -1)
+        return Output(logits, self.critic(x).squeeze(-1), x), state
 
     def _remember(self, x: Tensor, state: State, begins: NDArray[np.bool_]) -> tuple[Tensor, State]:
         """Runs the core over the sequences between resets, cut where any episode begins."""
@@ -88,6 +112,32 @@ class TokenPolicy(nn.Module):
             state = after if self._states == 2 else (after,)
             parts.append(seen)
         return parts[0] if len(parts) == 1 else torch.cat(parts), state
+
+
+class TokenPolicy(RecurrentNetwork):
+    """A recurrent policy on tokens, (h, b, K, 3)."""
+
+    layout: TokenLayout
+
+    def __init__(
+        self, layout: TokenLayout, actions: int, *, encoder: str = "bag", core: Core = "lstm", width: int = 128
+    ):
+        super().__init__(ENCODERS[encoder](layout, width), actions, core, width)
+        self.layout, self._encoder = layout, encoder
+
+    def described(self) -> dict[str, Any]:
+        known = {"features": list(self.layout.features), "tags": self.layout.tags, "tokens": self.layout.tokens}
+        return {"encoder": self._encoder, **super().described(), **known}
+
+
+N = TypeVar("N", bound=RecurrentNetwork)
+
+
+def seeded(seed: int, make: Callable[[], N]) -> N:
+    """A network whose initial weights depend on the seed only."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return make()
 
 
 def stretches(cuts: Sequence[int], length: int) -> list[tuple[int, int]]:

@@ -66,6 +66,19 @@ class TokenLayout:
         return Tables(base, levels, weight, count)
 
     @property
+    def shape(self) -> tuple[int, int]:
+        """Shape of an observation."""
+        return self.tokens, 3
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return torch.uint8
+
+    def cut(self, rows: Tensor) -> Tensor:
+        """The first K tokens of rows (n, O), as (n, K, 3)."""
+        return rows[:, : 3 * self.tokens].unflatten(1, (-1, 3))
+
+    @property
     def channels(self) -> int:
         """Channels of an image of the window: one per feature and one per kind of object."""
         return len(self.features) + self.tags

@@ -5,7 +5,7 @@ Engines differ in how they compute, never in what: `optimise` in `algorithm` is 
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numba
 import numpy as np
@@ -17,10 +17,12 @@ from torch import Tensor
 from cavalcade.config.ppo import CommonPPOConfig, PPOConfig
 from cavalcade.core.contract import Environment
 from cavalcade.core.errors import ConfigError
+from cavalcade.core.images import ImageLayout
 from cavalcade.core.timer import Timer
+from cavalcade.policy.cnn import CnnSpec
 from cavalcade.policy.heads import Head, head_for
 from cavalcade.policy.mlp import MlpSpec
-from cavalcade.policy.module import MakeModule, ModuleSpec, path_of
+from cavalcade.policy.module import MakeModule, ModuleSpec
 from cavalcade.ppo.algorithm import learning_rates, named, optimise
 from cavalcade.ppo.distributed import ALONE, Ranks
 from cavalcade.ppo.keys import environment_keys, policy_keys
@@ -166,6 +168,14 @@ class Engine(ABC):
         """Loads weights and the other tensors; nothing changes if they do not fit."""
 
 
+class Convolutional(NamedTuple):
+    """Convolutional networks for observations that are images."""
+
+    image: ImageLayout
+    features: int = 0  # width of the dense layer, see `CnnSpec`
+    half: bool = False  # compute in bfloat16, see `CnnSpec`
+
+
 class PopulationEngine(Engine):
     """An engine of P perceptrons with weights in one tensor (P, D)."""
 
@@ -180,7 +190,7 @@ class PopulationEngine(Engine):
         *,
         hyper: HyperParams | None = None,
         context: NDArray | None = None,
-        network: MakeModule | None = None,
+        network: MakeModule | Convolutional | None = None,
         dtype: torch.dtype = torch.float32,
         ranks: Ranks = ALONE,
     ):
@@ -212,7 +222,7 @@ class PopulationEngine(Engine):
         s = self.spec
         shape = {"inputs": s.inputs, "actions": s.actions, "hidden": s.hidden, "context": s.context}
         shape |= {"head": self.head.kind, "sizes": self.head.sizes, "contexts": self.context.tolist()}
-        return shape | ({"module": path_of(s.make)} if isinstance(s, ModuleSpec) else {})
+        return shape | s.described()
 
     def tensors(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         rest = {name: tensor.cpu() for name, tensor in self.state.tensors().items() if name != "weights"}
@@ -243,10 +253,8 @@ class PopulationEngine(Engine):
         """Loads the tensors of `memory`."""
 
 
-def network_for(
-    env: Environment, config: PPOConfig, context: int = 0, network: MakeModule | None = None
-) -> tuple[Head, Any]:
-    """The head and the network spec of an environment: perceptrons, or the modules that `network` makes."""
+def head_of(env: Environment) -> Head:
+    """The head of an environment; raises `ConfigError` if its spaces are not supported."""
     observations, actions = env.spec.observation_space, env.spec.action_space
     head = head_for(actions)
     if not isinstance(observations, Box) or len(observations.shape) != 1 or head is None:
@@ -254,6 +262,17 @@ def network_for(
             f"{env.spec.name} has {observations} and {actions}; observations must be a flat Box, and actions Discrete, "
             "MultiDiscrete or a flat Box"
         )
+    return head
+
+
+def network_for(
+    env: Environment, config: PPOConfig, context: int = 0, network: MakeModule | Convolutional | None = None
+) -> tuple[Head, Any]:
+    """The head and the network spec of an environment: perceptrons, convolutions, or modules that `network` makes."""
+    observations, head = env.spec.observation_space, head_of(env)
+    assert isinstance(observations, Box)
+    if isinstance(network, Convolutional):
+        return head, CnnSpec(network.image, head.outputs, head.deviations, network.features, network.half)
     if network is not None:
         return head, ModuleSpec(network, observations.shape[0], head.outputs, head.deviations)
     return head, MlpSpec(observations.shape[0], head.outputs, config.hidden, context, head.deviations)

@@ -7,8 +7,10 @@ from cavalcade.config.ppo import PPOConfig
 from cavalcade.core.contract import Environment
 from cavalcade.core.errors import ConfigError
 from cavalcade.policy.module import MakeModule
+from cavalcade.ppo.engine import Convolutional
 from cavalcade.ppo.engines.cpu.engine import CpuEngine, why_not
 from cavalcade.ppo.engines.host import HostEngine
+from cavalcade.ppo.engines.image import ImageEngine
 from cavalcade.ppo.engines.torch import TorchEngine
 
 
@@ -18,13 +20,16 @@ def make_engine(
     seeds: Sequence[int],
     *,
     parts: int = 0,
-    network: MakeModule | None = None,
+    network: MakeModule | Convolutional | None = None,
     **options: Any,
 ) -> tuple[HostEngine, list[str]]:
     """An engine on the CPU, and notes on the choice; parts: see `CpuEngine`, options: see `PopulationEngine`."""
     if network is not None:
         if config.engine == "cpu":
-            raise ConfigError("engine is cpu with a custom network; it needs the torch engine")
+            kind = "a convolutional encoder" if isinstance(network, Convolutional) else "a custom network"
+            raise ConfigError(f"engine is cpu with {kind}; it needs the torch engine, leave out --engine")
+        if isinstance(network, Convolutional):
+            return ImageEngine(env, config, seeds, network=network, **options), []
         return TorchEngine(env, config, seeds, network=network, **options), []
     notes = []
     if config.engine == "torch" or (config.engine == "auto" and why_not(env, config, distinct=False)):

@@ -49,7 +49,7 @@ class MlpPolicy:
     config: Any  # settings of the run
     update: int
     head: Head
-    spec: Any  # `MlpSpec` or `ModuleSpec`
+    spec: Any  # `MlpSpec`, `ModuleSpec` or `CnnSpec`
     weights: NDArray  # (P, D)
     context: NDArray  # (P, C)
     shift: NDArray  # (P, O)
@@ -125,6 +125,8 @@ class MlpPolicy:
 
     def _inputs(self, observation: ArrayLike, mask: ArrayLike | None) -> tuple[NDArray, torch.Tensor, bool]:
         x = np.asarray(observation)
+        if self.spec.raw:
+            x = x.reshape(self.spec.image.row_shape(x.shape))
         one = x.ndim == 1
         x = x[None] if one else x
         if x.ndim != 2 or x.shape[1] != self.spec.inputs:
@@ -145,8 +147,11 @@ class MlpPolicy:
     @torch.no_grad()
     def _outputs(self, x: NDArray) -> tuple[torch.Tensor, torch.Tensor]:
         weights = torch.from_numpy(self.weights[:1])
-        scaled = (torch.from_numpy(x) - torch.from_numpy(self.shift[0])) * torch.from_numpy(self.scale[0])
-        logits, values = self.spec.forward(weights, scaled.to(weights.dtype)[None], torch.from_numpy(self.context[:1]))
+        shown = torch.from_numpy(x)
+        if not self.spec.raw:
+            scaled = (shown - torch.from_numpy(self.shift[0])) * torch.from_numpy(self.scale[0])
+            shown = scaled.to(weights.dtype)
+        logits, values = self.spec.forward(weights, shown[None], torch.from_numpy(self.context[:1]))
         return logits[0], values[0]
 
 

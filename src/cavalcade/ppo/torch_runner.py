@@ -1,6 +1,7 @@
 """A policy runner for any head and network, in plain torch."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -8,7 +9,6 @@ from numpy.typing import NDArray
 
 from cavalcade.core.contract import Environment
 from cavalcade.policy.heads import Head
-from cavalcade.policy.mlp import MlpSpec
 from cavalcade.ppo.draws import uniform_draws
 from cavalcade.ppo.keys import environment_keys
 
@@ -19,7 +19,7 @@ class TorchRunner:
     def __init__(
         self,
         head: Head,
-        spec: MlpSpec,
+        spec: Any,  # `MlpSpec`, `ModuleSpec` or `CnnSpec`
         weights: NDArray,
         context: NDArray,
         shift: NDArray,
@@ -42,7 +42,9 @@ class TorchRunner:
         observation = torch.from_numpy(env.buffers.observation).unflatten(0, shape)
         allowed = self._mask(env) if self._mask else env.buffers.action_mask
         mask = torch.from_numpy(allowed).unflatten(0, shape)
-        x = ((observation - self._shift) * self._scale).to(self._weights.dtype)
+        x = observation
+        if not self.spec.raw:
+            x = ((observation - self._shift) * self._scale).to(self._weights.dtype)
         logits, _ = self.spec.forward(self._weights, x, self._context)
         if self.greedy:
             return self.head.greedy(logits, mask).flatten(0, 1).numpy()

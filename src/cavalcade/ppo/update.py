@@ -18,7 +18,8 @@ def take(samples: Minibatch, index: Tensor) -> Minibatch:
     """The samples with the given indices, (P, b), of each policy."""
 
     def pick(x: Tensor) -> Tensor:
-        return x.gather(1, index.view(*index.shape, *[1] * (x.dim() - 2)).expand(-1, -1, *x.shape[2:]))
+        found = [one.index_select(0, which) for one, which in zip(x, index, strict=True)]
+        return torch.stack(found) if len(found) > 1 else found[0].unsqueeze(0)
 
     return Minibatch(*(pick(x) for x in samples))
 
@@ -27,7 +28,7 @@ def gradient(
     head: Head, forward: Forward, weights: Tensor, batch: Minibatch, c: Coefficients, pieces: int
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """The gradient (P, D) of the mean loss over a minibatch, accumulated over pieces; and its metrics."""
-    total, metrics, count = torch.zeros_like(weights), {}, batch.action.shape[1]
+    total, metrics, count = None, {}, batch.action.shape[1]
     for part in zip(*(x.chunk(pieces, dim=1) for x in batch), strict=True):
         piece = Minibatch(*part)
         w = weights.detach().requires_grad_()
@@ -35,8 +36,9 @@ def gradient(
         loss, found = ppo_loss(head, logits, values, piece, c)
         share = piece.action.shape[1] / count
         (g,) = torch.autograd.grad(loss.sum() * share, w)
-        total += g
+        total = g if total is None else total + g
         metrics = {name: metrics.get(name, 0) + value * share for name, value in found.items()}
+    assert total is not None
     return total, metrics
 
 

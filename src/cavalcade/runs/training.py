@@ -4,7 +4,7 @@ import signal
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +73,13 @@ class Training:
                 f"{run} has a custom network, {module}; resume it from Python: "
                 f"cavalcade.Run(path, network={module.rpartition(':')[2]}).resume()"
             )
-        setup = Setup(threads=known, engine_before=str(before.get("engine", "")), load=load_policy, network=network)
+        setup = Setup(
+            threads=known,
+            engine_before=str(before.get("engine", "")),
+            load=load_policy,
+            network=network,
+            network_before=checkpoint.info["network"] if checkpoint else {},
+        )
         prepared = self._prepare(setup)
         self.engine, self.notes = prepared.engine, prepared.notes
         self._asked: Stoppable = SilentRecorder()
@@ -110,8 +116,7 @@ class Training:
             return self.target.prepare(self.config, setup)
         n: int = self.config.ppo.num_envs  # pyright: ignore[reportAttributeAccessIssue] — every target has it
         mine, first = self.target.share(self.config, self.ranks), self.ranks.share(n, "num_envs").start
-        shared = Setup(setup.threads, self.ranks, first, setup.engine_before, setup.load, setup.network)
-        prepared = self.target.prepare(mine, shared)
+        prepared = self.target.prepare(mine, replace(setup, ranks=self.ranks, first_index=first))
         size = mine.ppo.num_envs
         note = f"{self.ranks.size} ranks, {size} environments and {prepared.threads} threads each"
         prepared.notes.insert(0, note)

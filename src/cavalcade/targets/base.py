@@ -4,7 +4,7 @@ A target combines an environment with an engine. To add one, add a module to thi
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
@@ -50,6 +50,7 @@ class Setup:
     engine_before: str = ""  # engine of the run that is resumed
     load: Callable[[str], Any] | None = None  # loads a policy from the path of its run
     network: MakeModule | None = None  # factory of a user-defined network, for the torch engine
+    network_before: Mapping[str, Any] = field(default_factory=dict)  # architecture of the run that is resumed
 
 
 @dataclass

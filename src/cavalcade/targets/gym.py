@@ -8,16 +8,21 @@ from typing import Any, ClassVar
 import torch
 
 from cavalcade.config.base import RunConfig, whole, within
+from cavalcade.config.encoder import EncoderConfig
 from cavalcade.config.hosting import HostConfig, WorkerConfig
+from cavalcade.config.memory import MemoryConfig
 from cavalcade.config.ppo import PPOConfig
 from cavalcade.core.errors import ConfigError
 from cavalcade.core.threads import use_threads
 from cavalcade.ppo.distributed import Ranks
 from cavalcade.ppo.mlp_policy import MlpPolicy
+from cavalcade.ppo.recurrent_policy import RowRecurrentPolicy
 from cavalcade.ppo.threads import choose_threads, choose_torch_threads
 from cavalcade.targets.base import LoadPolicy, Prepared, Progress, Saved, Scores, Setup, Target, no_progress
+from cavalcade.targets.encoder import encoder_for
 from cavalcade.targets.hosting import host_share
 from cavalcade.targets.population import check_ranks, load_population, prepare_population
+from cavalcade.targets.recurrent import has_memory, load_recurrent, prepare_recurrent
 from cavalcade.targets.returns import EvaluateOptions, score_on_new_seeds
 from cavalcade.targets.stepped import SteppedConfig
 from cavalcade.targets.watch import WatchOptions, load_watched, watch
@@ -38,6 +43,8 @@ class GymConfig(SteppedConfig):
     """A training run on a Gymnasium environment."""
 
     ppo: PPOConfig = field(default_factory=lambda: GYM_PPO)
+    encoding: EncoderConfig = field(default_factory=EncoderConfig)
+    recurrence: MemoryConfig = field(default_factory=MemoryConfig)
     host: HostConfig = field(default_factory=HostConfig)
     target: str = "gym:CartPole-v1"
     """Training target: gym:NAME, or gym:PACKAGE:NAME to import a package first."""
@@ -61,6 +68,10 @@ class GymConfig(SteppedConfig):
             raise ConfigError("backend is ray with replay or engine cpu; it needs the torch engine, leave them out")
         if self.host.backend != "ray" and self.staleness != type(self).staleness:
             raise ConfigError(f"staleness is {self.staleness} with backend {self.host.backend}; use --backend ray")
+        if self.recurrence.memory != "none":
+            self.recurrence.ppo(self.ppo)
+            if self.host.backend == "ray":
+                raise ConfigError(f"memory is {self.recurrence.memory} with backend ray; use another backend")
         if self.host.backend != "ray" and not self.vtrace:
             raise ConfigError(f"no-vtrace is given with backend {self.host.backend}; use --backend ray")
         if not self.target.startswith(GYM) or self.target == GYM:
@@ -92,19 +103,30 @@ class GymTarget(Target[GymConfig]):
 
     def prepare(self, config: GymConfig, setup: Setup) -> Prepared:
         """Trains on CPU threads; with backend ray, on rollouts that actors collect asynchronously."""
+        env = self.make_env(config, first_index=setup.first_index)
+        try:
+            return self._prepared(env, config, setup)
+        except BaseException:
+            env.close()
+            raise
+
+    def _prepared(self, env: Hosted, config: GymConfig, setup: Setup) -> Prepared:
+        network, notes = encoder_for(config, env, setup)
+        if config.recurrence.memory != "none":
+            found = prepare_recurrent(env, config, setup, network)
+            return replace(found, notes=[*notes, *found.notes])
         if config.host.backend != "ray":
-            return prepare_population(self.make_env, config, setup)
+            found = prepare_population(lambda *_: env, config, setup, network)
+            return replace(found, notes=[*notes, *found.notes])
         from cavalcade.ppo.collectors.ray import RayCollectorEngine
 
-        env = self.make_env(config)
         threads = setup.threads or choose_threads()
         use_threads(threads)
         engine = RayCollectorEngine(env, config.ppo, config.seeds, staleness=config.staleness, vtrace=config.vtrace)
         torch.set_num_threads(setup.threads or choose_torch_threads())
         actors = len(env.groups)
-        return Prepared(
-            engine, threads, [f"on Ray: {actors} actors with {config.ppo.num_envs // actors} environments each"]
-        )
+        notes.append(f"on Ray: {actors} actors with {config.ppo.num_envs // actors} environments each")
+        return Prepared(engine, threads, notes)
 
     def share(self, config: GymConfig, ranks: Ranks) -> GymConfig:
         """Splits the environments over the ranks."""
@@ -117,18 +139,22 @@ class GymTarget(Target[GymConfig]):
     def action_layout(self, config: GymConfig) -> ActionLayout:
         return gym_source(config.name, config.options).shapes.actions
 
-    def policy(self, saved: Saved) -> MlpPolicy:
+    def policy(self, saved: Saved) -> MlpPolicy | RowRecurrentPolicy:
+        if has_memory(saved):
+            return load_recurrent(self.Config, saved)
         found = load_population(self.Config, saved)
         if found.head.integral:
             return found
         layout = cache(lambda: self.action_layout(found.config))  # makes an environment, once it is needed
         return replace(found, scaled=lambda means: layout().checked(means, len(means)))
 
-    def heldout(self, policy: MlpPolicy) -> Scores:
+    def heldout(self, policy: MlpPolicy | RowRecurrentPolicy) -> Scores:
         """Scores greedy actions on held-out seeds."""
         return self.evaluate(policy, EvaluateOptions())
 
-    def evaluate(self, policy: MlpPolicy, options: Any, progress: Progress = no_progress) -> Scores:
+    def evaluate(
+        self, policy: MlpPolicy | RowRecurrentPolicy, options: Any, progress: Progress = no_progress
+    ) -> Scores:
         config: GymConfig = policy.config
         count = min(config.ppo.num_envs, options.episodes)
         workers = 0 if config.host.backend == "ray" else min(config.host.workers, count)
@@ -157,7 +183,8 @@ def _hosted(
 ) -> Hosted:
     """render: mode in which environments of this process are rendered; empty for not at all."""
     shown = {"render_mode": render} if render else {}
-    source = gym_source(config.name, config.options | shown, infos=config.infos)
+    frames = config.encoding.frame_stack
+    source = gym_source(config.name, config.options | shown, infos=config.infos, frames=frames)
     if render:
         source = replace(source, maker=RENDERED_ROWS)
     return Hosted(source, num_envs, host, seed=seed, first_index=first_index)

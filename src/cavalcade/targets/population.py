@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,13 +11,17 @@ import torch
 from cavalcade.config.io import from_dict
 from cavalcade.core.contract import Environment
 from cavalcade.core.errors import ConfigError
+from cavalcade.core.images import ImageLayout
 from cavalcade.core.jit import all_threads
-from cavalcade.core.threads import cores, use_threads
+from cavalcade.core.threads import cores, use_threads, use_torch_threads
+from cavalcade.policy.cnn import CnnSpec
 from cavalcade.policy.heads import Choice, Head, head_from
 from cavalcade.policy.mlp import MlpSpec
 from cavalcade.policy.module import ModuleSpec
 from cavalcade.ppo.distributed import Ranks
+from cavalcade.ppo.engine import Convolutional
 from cavalcade.ppo.engines.cpu.engine import CpuEngine, why_not
+from cavalcade.ppo.engines.image import ImageEngine
 from cavalcade.ppo.factory import make_engine
 from cavalcade.ppo.mlp_policy import MlpPolicy
 from cavalcade.ppo.precompile import StandIn, compiled_engine
@@ -27,7 +32,7 @@ from cavalcade.targets.base import Prepared, Saved, Setup
 MakeEnv = Callable[[Any, int, int], Environment]  # called with configuration, threads and first index
 
 
-def prepare_population(make_env: MakeEnv, config: Any, setup: Setup) -> Prepared:
+def prepare_population(make_env: MakeEnv, config: Any, setup: Setup, network: Convolutional | None = None) -> Prepared:
     """Makes and compiles environments and engine; one rank per machine compiles for the others."""
     ranks, alone = setup.ranks, setup.ranks.size == 1
     threads = setup.threads or (0 if alone else max(1, cores() // ranks.local_size))
@@ -35,13 +40,18 @@ def prepare_population(make_env: MakeEnv, config: Any, setup: Setup) -> Prepared
         use_threads(threads)
     with _first_compiles(ranks):
         env = make_env(config, threads or all_threads(), setup.first_index)
-        _compile(env, config)
+        if network is None:
+            _compile(env, config)
     measured = threads or choose_threads()
     use_threads(measured)
     if env.resumable:  # compilation has stepped it; hosted environments are left alone
         env = make_env(config, measured, setup.first_index)
-    engine, notes = make_engine(env, config.ppo, config.seeds, ranks=ranks, network=setup.network)
-    if not isinstance(engine, CpuEngine):
+    ppo = replace(config.ppo, normalise_observations=False) if network else config.ppo
+    engine, notes = make_engine(env, ppo, config.seeds, ranks=ranks, network=network or setup.network)
+    if isinstance(engine, ImageEngine):
+        measured = threads or engine.choose_threads()
+        use_torch_threads(measured)
+    elif not isinstance(engine, CpuEngine):
         torch.set_num_threads(threads or choose_torch_threads())
     return Prepared(engine, measured, notes)
 
@@ -77,9 +87,12 @@ def load_population(kind: Any, saved: Saved, **options: Any) -> MlpPolicy:
     return MlpPolicy(saved.path, config, updates, head, spec, weights, context, shift, scale, **options)
 
 
-def _spec(saved: Saved, head: Head) -> MlpSpec | ModuleSpec:
+def _spec(saved: Saved, head: Head) -> MlpSpec | ModuleSpec | CnnSpec:
     """Networks of a checkpoint. A user-defined network is never imported by its name; the caller has to pass it."""
     n = saved.network
+    if "image" in n:
+        image = ImageLayout(**n["image"] | {"shape": tuple(n["image"]["shape"])})
+        return CnnSpec(image, n["actions"], head.deviations, n["features"])
     if "module" not in n:
         return MlpSpec(n["inputs"], n["actions"], tuple(n["hidden"]), n["context"], head.deviations)
     if saved.module is None:

@@ -11,6 +11,7 @@ from cavalcade.config.base import Settings, whole
 from cavalcade.core.contract import BROKEN, Environment
 from cavalcade.core.statistics import half_interval
 from cavalcade.ppo.mlp_policy import MlpPolicy
+from cavalcade.ppo.recurrent_policy import RowRecurrentPolicy
 from cavalcade.targets.base import Score, Scores
 from cavalcade.targets.members import Member
 from cavalcade.vector.hosted import HELDOUT_SEEDS
@@ -36,7 +37,9 @@ MakeEnv = Callable[[int], Environment]  # called with a seed that no training ca
 _VALIDATION = 2**30  # first of the seeds for validation
 
 
-def score_on_new_seeds(policy: MlpPolicy, make_env: MakeEnv, options: EvaluateOptions, member: Member) -> Scores:
+def score_on_new_seeds(
+    policy: MlpPolicy | RowRecurrentPolicy, make_env: MakeEnv, options: EvaluateOptions, member: Member
+) -> Scores:
     """Mean return of a policy on held-out seeds."""
     runner = policy.runner(member.index, greedy=not options.sampled, seed=options.seed)
     returns, unfinished = _played(runner, make_env(HELDOUT_SEEDS + options.seed), options)

@@ -5,7 +5,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
+from gymnasium.spaces import Box
 from gymnasium.spaces.utils import flatten
+from numpy.typing import NDArray
 
 from cavalcade.core.errors import WorkerError
 from cavalcade.vector.actions import ActionLayout
@@ -30,6 +32,7 @@ class Rows:
         options: dict[str, Any],
         infos: list[str],
         true_state_every: int,
+        frames: int = 1,
     ):
         self._fields, self._rows = fields, slice(start, stop)
         made = [make_env(name, options) for _ in range(start, stop)]
@@ -42,6 +45,11 @@ class Rows:
         fields["action_mask"][self._rows] = True
         self._observation = fields["observation"][self._rows]
         self._final, self._mask = fields["final_observation"][self._rows], fields["action_mask"][self._rows]
+        self._plain = isinstance(self._space, Box) and self._space.dtype == self._observation.dtype
+        self._frames = frames
+        self._stack, self._final_stack = (
+            x.reshape(len(made), frames, -1) for x in (self._observation, self._final)
+        )  # (n, K, O): oldest first
         self._state, self._figures = fields["true_state"][self._rows], fields["episode_stats"][self._rows]
         self._reward, self._action = fields["reward"][self._rows], fields["action"][self._rows]
         self._over, self._late = fields["terminated"][self._rows], fields["truncated"][self._rows]
@@ -58,7 +66,7 @@ class Rows:
             observation, info = self._envs[i].reset(seed=int(words[0] >> 1))
             self._lengths[i] = 0
             self._masked = self._masked or (self._actions.masks > 0 and "action_mask" in info)
-            self._observation[i], self._final[i] = self._row(observation), 0
+            self._stack[i], self._final[i] = self._row(observation), 0
             if self._masked:
                 self._show_mask(i, info)
             if self._state_every:
@@ -80,7 +88,7 @@ class Rows:
             observations, infos = list(observations), list(infos)
             for i in np.flatnonzero(ended).tolist():
                 observations[i], infos[i] = self._end(i, observations[i], infos[i])
-        self._show(observations, infos)
+        self._show(observations, infos, ended)
         self._clock += 1
         if self._state_every:
             due = self._clock % self._state_every == 0
@@ -89,7 +97,7 @@ class Rows:
 
     def _end(self, i: int, observation: Any, info: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         """Writes the final observation and statistics of an episode and begins the next."""
-        self._final[i] = self._row(observation)
+        self._final_stack[i, :-1], self._final_stack[i, -1] = self._stack[i, 1:], self._row(observation)
         for k, name in enumerate(self._infos):
             self._figures[i, k] = _number(info.get(name))
         self._lengths[i] = 0
@@ -97,14 +105,17 @@ class Rows:
         return self._envs[i].reset()
 
     def _row(self, observation: Any) -> Any:
-        return observation if self._flat else flatten(self._space, observation)
-
-    def _show(self, observations: Sequence[Any], infos: Sequence[dict[str, Any]]) -> None:
         if self._flat:
+            return observation
+        return np.asarray(observation).reshape(-1) if self._plain else flatten(self._space, observation)
+
+    def _show(self, observations: Sequence[Any], infos: Sequence[dict[str, Any]], ended: NDArray[np.bool_]) -> None:
+        if self._flat and self._frames == 1:
             np.concatenate(observations, out=self._observation.reshape(-1), casting="unsafe")
         else:
+            self._stack[:, :-1] = self._stack[:, 1:]
             for i, observation in enumerate(observations):
-                self._observation[i] = flatten(self._space, observation)
+                self._stack[i, 0 if ended[i] else -1 :] = self._row(observation)  # a new episode fills the whole stack
         self._masked = self._masked or (self._actions.masks > 0 and "action_mask" in infos[0])
         if self._masked:
             for i, info in enumerate(infos):
@@ -125,8 +136,8 @@ class Rows:
     def _check(self) -> None:
         """Raises `WorkerError` if a value is NaN or infinite."""
         reward = self._reward
-        sums = self._observation.sum(dtype=np.float64), self._final.sum(dtype=np.float64), reward.sum(dtype=np.float64)
-        if math.isfinite(sum(sums)):
+        shown = () if self._observation.dtype == np.uint8 else (self._observation, self._final)  # bytes are finite
+        if math.isfinite(sum(x.sum(dtype=np.float64) for x in (*shown, reward))):
             return  # a single NaN or infinity would make the sum NaN or infinite
         parts = (self._observation, self._final, reward[:, None])
         bad = ~np.all([np.isfinite(part).all(axis=1) for part in parts], axis=0)

@@ -3,7 +3,8 @@
 A source is plain data, so that a worker process can make the environments. For Gymnasium it is a name: `CartPole-v1`,
 or `mypackage:MyEnv-v0`, which imports mypackage first. Observations of any space that Gymnasium can flatten become one
 row: Box in C order, Discrete one-hot, MultiDiscrete one one-hot after the other, Dict by sorted key, Tuple in order
-(`gymnasium.spaces.utils`); uint8 stays uint8, everything else is float32.
+(`gymnasium.spaces.utils`); uint8 stays uint8, everything else is float32. With frame stacking a row holds the K latest
+observations, oldest first.
 """
 
 import sys
@@ -19,6 +20,7 @@ from gymnasium.spaces.utils import flatten_space
 from gymnasium.wrappers import OrderEnforcing, TimeLimit
 
 from cavalcade.core.errors import ConfigError
+from cavalcade.core.images import ImageLayout, image_layout
 from cavalcade.vector.actions import ActionLayout
 from cavalcade.vector.conformance import check_api, check_spaces
 
@@ -37,6 +39,7 @@ class Shapes:
     episode_stats: tuple[str, ...] = ()  # names
     true_state: int = 0  # S, 0 if not requested
     true_state_type: str = "float32"
+    image: ImageLayout | None = None  # if observations are images
 
     @property
     def observed(self) -> Box:
@@ -65,12 +68,17 @@ def discrete_actions(count: int, kind: str = "int64") -> ActionLayout:
 
 
 def gym_source(
-    name: str, options: Mapping[str, Any] | None = None, *, infos: Sequence[str] = (), true_state_every: int = 0
+    name: str,
+    options: Mapping[str, Any] | None = None,
+    *,
+    infos: Sequence[str] = (),
+    true_state_every: int = 0,
+    frames: int = 1,
 ) -> Source:
     """Gymnasium environments by name; makes one to read its spaces, and raises `ConfigError` if they do not fit.
 
     infos: names of info values to report as episode statistics; true_state_every: steps between reads of the
-    environment's `true_state()`, 0 for never.
+    environment's `true_state()`, 0 for never; frames: latest observations in a row.
     """
     given = dict(options or {})
     env = make_env(name, given)
@@ -81,13 +89,21 @@ def gym_source(
             raise ConfigError(f"{name} has observations {env.observation_space}, which have no fixed flat form")
         kind = "uint8" if flat.dtype == np.uint8 else "float32"
         size = _true_state_size(env, name) if true_state_every else 0
-        shapes = Shapes(int(flat.shape[0]), kind, ActionLayout(env.action_space, name), tuple(infos), size)
+        image = image_layout(env.observation_space, frames)
+        actions = ActionLayout(env.action_space, name)
+        shapes = Shapes(frames * int(flat.shape[0]), kind, actions, tuple(infos), size, image=image)
         if (what := (name, repr(given))) not in _CHECKED:
             check_api(unwrapped(env)[0], name)
             _CHECKED.add(what)
     finally:
         env.close()
-    made = {"name": name, "options": given, "infos": list(infos), "true_state_every": true_state_every}
+    made = {
+        "name": name,
+        "options": given,
+        "infos": list(infos),
+        "true_state_every": true_state_every,
+        "frames": frames,
+    }
     return Source(name, shapes, GYM_ROWS, made)
 
 

@@ -114,7 +114,7 @@ def test_a_teacher_remembers_over_segments_and_forgets_at_beginnings():
         e = one.experience
         kickstart.begin(e, update, 0.0)
         ended = e.results.ended[0].numpy()
-        tokens = e.tokens.view(-1, 16, 4, 4, 3).transpose(1, 2).reshape(12, 16, 4, 3)
+        tokens = e.observation.view(-1, 16, 4, 4, 3).transpose(1, 2).reshape(12, 16, 4, 3)
         said = []
         with torch.no_grad():
             for t in range(12):

@@ -14,6 +14,7 @@ from cavalcade.cli.help import help_asked
 BENCHES = {
     "envs": "steps per second of hosted environments, by backend, beside others",
     "sim": "steps per second of the CAGE-2 simulator",
+    "images": "steps per second of training on images, beside Stable-Baselines3",
     "mettagrid": "agent-steps per second of MettaGrid",
     "gpu": "steps per second of the CAGE-2 simulator on a GPU",
     "gp": "how well searchers find the best order",

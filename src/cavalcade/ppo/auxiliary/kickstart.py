@@ -43,8 +43,8 @@ class Kickstart(AuxiliaryLoss):
         begins = np.concatenate([self._over[None], ended[:-1]])
         said = []
         for s in range(e.steps // e.horizon):
-            tokens = e.tokens[s * e.agents : (s + 1) * e.agents].to(e.device).transpose(0, 1)
-            out, self._memory = self.teacher(tokens, self._memory, begins[s * e.horizon : (s + 1) * e.horizon])
+            seen = e.observation[s * e.agents : (s + 1) * e.agents].to(e.device).transpose(0, 1)
+            out, self._memory = self.teacher(seen, self._memory, begins[s * e.horizon : (s + 1) * e.horizon])
             said.append((out.logits.float().transpose(0, 1), out.values.float().transpose(0, 1)))
         self._logits, self._values = (torch.cat(column) for column in zip(*said, strict=True))
         self._over = ended[-1].copy()

@@ -105,7 +105,10 @@ class TorchEngine(HostEngine):
 
     def prepare(self, progress: float | NDArray) -> None:
         """Computes advantages and value targets of this rollout and of replayed ones."""
-        self._whole = Minibatch(*(torch.cat(parts, dim=1) for parts in zip(*self._samples(), strict=True)))
+        samples = self._samples()
+        self._whole = samples[0]
+        if len(samples) > 1:
+            self._whole = Minibatch(*(torch.cat(parts, dim=1) for parts in zip(*samples, strict=True)))
 
     def minibatches(self, epoch: int) -> Iterator[tuple[Minibatch, float]]:
         """Minibatches, and this rank's share of the samples of each; samples include replayed ones."""

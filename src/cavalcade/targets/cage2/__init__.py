@@ -5,7 +5,9 @@ from typing import Any
 
 import torch
 
+from cavalcade.core.device import device_named
 from cavalcade.core.errors import ConfigError
+from cavalcade.core.threads import cores
 from cavalcade.envs.cage2 import Cage2
 from cavalcade.envs.cage2.changes import not_the_challenge
 from cavalcade.envs.cage2.red_choice import slow_red
@@ -17,6 +19,7 @@ from cavalcade.targets.cage2.config import Cage2Config
 from cavalcade.targets.cage2.gpu import cuda_device, cuda_engine
 from cavalcade.targets.cage2.shared import Cage2BaseTarget, with_order, workflow_options
 from cavalcade.targets.population import check_ranks, prepare_population
+from cavalcade.targets.recurrent import prepare_recurrent
 
 
 class Cage2Target(Cage2BaseTarget):
@@ -38,6 +41,8 @@ class Cage2Target(Cage2BaseTarget):
 
     def prepare(self, config: Cage2Config, setup: Setup) -> Prepared:
         """Trains on a GPU if there is one that supports all settings, else on CPU threads."""
+        if config.recurrence.memory != "none":
+            return self._recurrent(config, setup)
         if setup.ranks.size > 1:
             found = prepare_population(self.make_env, config, setup)
             if torch.cuda.is_available():
@@ -57,6 +62,13 @@ class Cage2Target(Cage2BaseTarget):
         env = self.make_env(config, 1)
         engine = cuda_engine(env, config.ppo, config.seeds, device, config.precision)
         return Prepared(engine, 0, [*notes, f"on {torch.cuda.get_device_name(device)}", *engine.notes])
+
+    def _recurrent(self, config: Cage2Config, setup: Setup) -> Prepared:
+        """Games on CPU threads, the policy on a GPU if there is one."""
+        device = device_named(config.device)
+        threads = setup.threads or cores()
+        env = self.make_env(config, threads, setup.first_index)
+        return prepare_recurrent(env, config, setup, device=device, precision=config.precision)
 
     def share(self, config: Cage2Config, ranks: Ranks) -> Cage2Config:
         """Splits the environments of one policy over the ranks, on CPUs."""

@@ -5,6 +5,7 @@ from typing import ClassVar, Literal
 
 from cavalcade.config.base import RunConfig, whole, within
 from cavalcade.config.io import differences
+from cavalcade.config.memory import MemoryConfig
 from cavalcade.config.ppo import PPOConfig
 from cavalcade.config.workflow import WorkflowConfig
 from cavalcade.core.device import Device
@@ -66,6 +67,7 @@ class Cage2Config(Cage2BaseConfig):
 
     target: str = "cage2"
     """Training target."""
+    recurrence: MemoryConfig = field(default_factory=MemoryConfig)
     device: Device = "auto"
     """Device of simulation and training; auto: a GPU if there is one that supports all settings."""
     scenario: Scenario = field(default_factory=Scenario)
@@ -78,6 +80,12 @@ class Cage2Config(Cage2BaseConfig):
         super().__post_init__()
         if self.scenario.red_delay and self.task.red not in REDS:
             raise ConfigError(f"red_delay is {self.scenario.red_delay} with red {self.task.red}; let it wait by itself")
+        if self.recurrence.memory != "none":
+            self.recurrence.ppo(self.ppo)
+            if self.policies > 1:
+                raise ConfigError(
+                    f"policies is {self.policies} with memory {self.recurrence.memory}; train one policy per run"
+                )
         if self.device == "cpu" and self.precision != type(self).precision:
             raise ConfigError(f"precision is {self.precision} with device cpu; it applies to GPUs only, leave it out")
 

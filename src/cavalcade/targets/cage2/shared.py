@@ -14,6 +14,7 @@ from cavalcade.envs.cage2.orders import CAGE2
 from cavalcade.envs.cage2.workflow import WorkflowCage2
 from cavalcade.ppo.engine import Engine
 from cavalcade.ppo.mlp_policy import MlpPolicy
+from cavalcade.ppo.recurrent_policy import RowRecurrentPolicy
 from cavalcade.ppo.rollout import Episodes
 from cavalcade.ppo.trainer import Adapt
 from cavalcade.targets.base import LoadPolicy, Progress, Saved, Score, Scores, Target, no_progress
@@ -21,6 +22,7 @@ from cavalcade.targets.cage2 import evaluation, play
 from cavalcade.targets.cage2.config import Cage2BaseConfig
 from cavalcade.targets.cage2.scoring import best_policy, score
 from cavalcade.targets.population import load_population
+from cavalcade.targets.recurrent import has_memory, load_recurrent
 from cavalcade.workflow.tracking import WorkflowEnvironment
 
 _HELDOUT = 1000  # episodes
@@ -38,15 +40,15 @@ class Cage2BaseTarget(Target[Any]):
     def adapt(self, config: Cage2BaseConfig, engine: Engine) -> Adapt | None:
         return multipliers(config, engine)
 
-    def policy(self, saved: Saved) -> MlpPolicy:
-        found = load_population(self.Config, saved)
+    def policy(self, saved: Saved) -> MlpPolicy | RowRecurrentPolicy:
+        found = (load_recurrent if has_memory(saved) else load_population)(self.Config, saved)
         config: Cage2BaseConfig = found.config
         return replace(found, order=config.order, mask=order_mask(config.order, config.workflow))
 
     def best_member(self, policy: MlpPolicy) -> int:
         return best_policy(policy)[0]
 
-    def heldout(self, policy: MlpPolicy) -> Scores:
+    def heldout(self, policy: MlpPolicy | RowRecurrentPolicy) -> Scores:
         return heldout(policy)
 
     def evaluate(self, policy: Any, options: evaluation.Options, progress: Progress = no_progress) -> Scores:
@@ -90,7 +92,7 @@ def multipliers(config: Cage2BaseConfig, engine: Engine) -> Adapt | None:
     return adapt
 
 
-def heldout(policy: MlpPolicy) -> Scores:
+def heldout(policy: MlpPolicy | RowRecurrentPolicy) -> Scores:
     """Scores each policy, and their mean, on the run's own task in our simulator: greedy actions, held-out games."""
     config: Cage2BaseConfig = policy.config
     task = config.task

@@ -13,6 +13,7 @@ from cavalcade.core.errors import ConfigError
 from cavalcade.core.statistics import half_interval
 from cavalcade.core.threads import cores, use_torch_threads
 from cavalcade.envs.mettagrid.episode import record_episode
+from cavalcade.policy.recurrent import TokenPolicy, seeded
 from cavalcade.ppo.auxiliary.contrastive import Contrastive
 from cavalcade.ppo.auxiliary.kickstart import Kickstart
 from cavalcade.ppo.auxiliary.priority import Prioritised
@@ -129,10 +130,12 @@ class MettagridTarget(Target[MettagridConfig]):
 def _engine(env: Hosted, config: MettagridConfig, setup: Setup) -> RecurrentEngine:
     """The engine of a run, with the configured sampling and auxiliary losses."""
     x, c, device = config.auxiliary, config.ppo, device_named(config.machine.device)
-    engine = RecurrentEngine(
-        env, layout_of(config.arena), c, network=config.policy, machine=config.machine, device=device,
-        seed=config.seed, ranks=setup.ranks,
-    )  # fmt: skip
+    net, actions = config.policy, env.buffers.action_mask.shape[1]
+    policy = seeded(
+        config.seed,
+        lambda: TokenPolicy(layout_of(config.arena), actions, encoder=net.encoder, core=net.core, width=net.width),
+    )
+    engine = RecurrentEngine(env, policy, c, machine=config.machine, device=device, seed=config.seed, ranks=setup.ranks)
     if x.priority_alpha:
         engine.sampler = Prioritised(config.seed, engine.experience.segments, x.priority_alpha, x.priority_beta)
     if x.teacher:

@@ -10,7 +10,7 @@ import torch
 
 from cavalcade.envs.mettagrid.episode import record_episode
 from cavalcade.ppo.engines.recurrent.engine import RecurrentEngine
-from cavalcade.ppo.engines.recurrent.runner import TokenRunner
+from cavalcade.ppo.engines.recurrent.runner import RecurrentRunner
 from cavalcade.ppo.trainer import Callback, Update
 from cavalcade.targets.mettagrid.arenas import game_of
 from cavalcade.targets.mettagrid.config import MettagridConfig
@@ -44,7 +44,7 @@ class HeldoutScore:
     def __call__(self, update: Update) -> None:
         c = self._config
         if update.number % c.evaluate_every == 0:
-            scores = heldout_rewards(TokenRunner(self._engine.policy, seed=c.seed), c.arena, _ARENAS, seed=c.seed)
+            scores = heldout_rewards(RecurrentRunner(self._engine.policy, seed=c.seed), c.arena, _ARENAS, seed=c.seed)
             update.metrics["heldout"] = np.array([scores.mean()])
             self._engine.timer.lap("evaluate")
 
@@ -58,7 +58,7 @@ class Recording:
     def __call__(self, update: Update) -> None:
         c = self._config
         if update.number % c.record_every == 0:
-            actor = TokenRunner(self._engine.policy, seed=c.seed)
+            actor = RecurrentRunner(self._engine.policy, seed=c.seed)
             record_episode(
                 game_of(c.arena), HELDOUT_SEEDS + c.seed, actor, self._folder / f"{update.number:08d}.json.z"
             )

@@ -13,26 +13,15 @@ from cavalcade.config.io import from_dict
 from cavalcade.core.errors import ActionError, ConfigError
 from cavalcade.envs.mettagrid.task import MettagridTask
 from cavalcade.policy.heads import Choice, masked_log_probs
-from cavalcade.policy.recurrent import State, TokenPolicy
-from cavalcade.ppo.engines.recurrent.runner import TokenRunner
+from cavalcade.policy.recurrent import TokenPolicy
+from cavalcade.ppo.engines.recurrent.runner import RecurrentRunner
 from cavalcade.ppo.mlp_policy import Evaluation
+from cavalcade.ppo.recurrent_policy import RecurrentState
 from cavalcade.ppo.returns import scale_from
 from cavalcade.ppo.state import load_into
 from cavalcade.targets.base import Saved
 from cavalcade.targets.mettagrid.arenas import game_of, layout_of
 from cavalcade.targets.mettagrid.config import MettagridConfig
-
-
-class RecurrentState:
-    """Recurrent state of a policy for a batch of agents; each call of the policy updates it."""
-
-    def __init__(self, memory: State):
-        self.memory = memory
-
-    def reset(self, agents: ArrayLike | None = None) -> None:
-        """Zeroes the state at the start of an episode: of all agents, or of those given."""
-        for part in self.memory:
-            part[:, slice(None) if agents is None else torch.as_tensor(np.asarray(agents))] = 0
 
 
 @dataclass(frozen=True)
@@ -105,9 +94,9 @@ class RecurrentPolicy:
         allowed = np.ones(shape, np.bool_) if mask is None else np.asarray(mask, np.bool_).reshape(shape)
         return out.logits[0].float(), out.values[0].float(), torch.from_numpy(allowed), one
 
-    def runner(self, *, greedy: bool = False, seed: int = 0) -> TokenRunner:
+    def runner(self, *, greedy: bool = False, seed: int = 0) -> RecurrentRunner:
         """Policy runner for batches of environments."""
-        return TokenRunner(self.policy, greedy=greedy, seed=seed)
+        return RecurrentRunner(self.policy, greedy=greedy, seed=seed)
 
     def check_suits(self, task: MettagridTask, what: str) -> None:
         """Raises `ConfigError` if a task has other observations or actions than the policy; what: its role."""

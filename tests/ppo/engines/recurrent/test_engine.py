@@ -50,7 +50,7 @@ def test_segments_say_what_was_said_when_they_were_collected(core, groups):
     advance(one, 2)
     one.collect()
     batch = one.experience.take(torch.arange(one.experience.segments))
-    out, _ = one.policy(batch.tokens, batch.state, batch.begins)
+    out, _ = one.policy(batch.observation, batch.state, batch.begins)
     log_prob, _ = one.head.evaluate(out.logits, batch.mask, batch.action)
     torch.testing.assert_close(log_prob, batch.log_prob, atol=1e-5, rtol=1e-4)
     torch.testing.assert_close(out.values, batch.value, atol=1e-5, rtol=1e-4)
@@ -92,7 +92,7 @@ def test_vtrace_is_gae_as_long_as_the_policy_has_not_moved_and_differs_after():
     one._advantages()
     e = one.experience
     batch = e.take(torch.arange(e.segments))
-    out, _ = one.policy(batch.tokens, batch.state, batch.begins)
+    out, _ = one.policy(batch.observation, batch.state, batch.begins)
     advantage, returns = one._corrected(batch, out.logits)
     # λ-returns of whole rollouts look beyond a segment, those of V-trace stop at its end: compare last segments
     last = slice(-e.agents, None)

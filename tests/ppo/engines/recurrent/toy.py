@@ -8,6 +8,7 @@ from gymnasium.spaces import Box, Discrete
 
 from cavalcade.config.recurrent import MachineConfig, RecurrentPPOConfig, TokenPolicyConfig
 from cavalcade.core.contract import Buffers, Environment, EnvSpec
+from cavalcade.policy.recurrent import TokenPolicy, seeded
 from cavalcade.policy.tokens import END, NOWHERE, TokenLayout
 from cavalcade.ppo.engines.recurrent.engine import RecurrentEngine
 
@@ -111,4 +112,7 @@ def config(agents=16, horizon=4, rounds=2, parts=2, core="lstm", encoder="bag", 
 def engine(env, settings):
     """The engine of an environment that has begun."""
     ppo, network, machine, seed = settings
-    return RecurrentEngine(env, LAYOUT, ppo, network=network, machine=machine, device=CPU, seed=seed)
+    policy = seeded(
+        seed, lambda: TokenPolicy(LAYOUT, 2, encoder=network.encoder, core=network.core, width=network.width)
+    )
+    return RecurrentEngine(env, policy, ppo, machine=machine, device=CPU, seed=seed)

@@ -1,5 +1,6 @@
 """PPO with backpropagation through time: a recurrent policy acts for groups of agents and learns from segments."""
 
+import math
 from collections.abc import Mapping
 from contextlib import nullcontext
 from typing import Any
@@ -9,19 +10,19 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cavalcade.config.recurrent import MachineConfig, RecurrentPPOConfig, TokenPolicyConfig
+from cavalcade.config.recurrent import MachineConfig, RecurrentPPOConfig
 from cavalcade.core.contract import Environment
 from cavalcade.core.errors import TrainingError
 from cavalcade.core.threads import few_threads
 from cavalcade.policy.heads import Choice
-from cavalcade.policy.recurrent import TokenPolicy
-from cavalcade.policy.tokens import END, TokenLayout
+from cavalcade.policy.recurrent import RecurrentNetwork
+from cavalcade.policy.tokens import END
 from cavalcade.ppo.advantage import vtrace
 from cavalcade.ppo.algorithm import learning_rates
 from cavalcade.ppo.collect import collect
 from cavalcade.ppo.distributed import ALONE, Ranks
 from cavalcade.ppo.draws import uniform_draws
-from cavalcade.ppo.engine import Engine
+from cavalcade.ppo.engine import Engine, head_of
 from cavalcade.ppo.engines.recurrent.auxiliary_loss import AuxiliaryLoss
 from cavalcade.ppo.engines.recurrent.draw import draw_actions
 from cavalcade.ppo.engines.recurrent.experience import Experience, Segments
@@ -50,10 +51,9 @@ class RecurrentEngine(Engine):
     def __init__(
         self,
         env: Environment,
-        layout: TokenLayout,
+        policy: RecurrentNetwork,
         config: RecurrentPPOConfig,
         *,
-        network: TokenPolicyConfig,
         machine: MachineConfig,
         device: torch.device,
         seed: int = 0,
@@ -61,19 +61,14 @@ class RecurrentEngine(Engine):
     ):
         agents = env.spec.num_envs
         super().__init__(env, HyperParams.of(config, 1), 1, ranks)
-        self.config, self.layout, self.device = config, layout, device
-        self._network, self._precision = network, machine.precision
-        self.head = Choice(env.buffers.action_mask.shape[1])
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            made = TokenPolicy(
-                layout, self.head.outputs, encoder=network.encoder, core=network.core, width=network.width
-            )
-        self.policy = made.to(device)
-        self.state = RecurrentState.fresh(agents)
+        self.config, self.layout, self.device = config, policy.layout, device
+        self._precision = machine.precision
+        self.head = head_of(env)
+        self.policy = policy.to(device)
+        self.state = self.fresh_state(agents)
         self.experience = Experience(
-            agents, config.steps(agents), config.bptt_horizon, layout.tokens, self.head.outputs,
-            self.policy.initial_state(1), device, offload=machine.offload,
+            agents, config.steps(agents), config.bptt_horizon, self.layout, self.head, self.policy.initial_state(1),
+            device, masks=env.buffers.action_mask.shape[1], offload=machine.offload,
         )  # fmt: skip
         self.optimizers = Optimizers(self.policy, config)
         self.sampler: Sampler = EachOnce(seed, agents, self.experience.segments // agents, ranks)
@@ -97,6 +92,10 @@ class RecurrentEngine(Engine):
         if machine.compile != "off":
             self.policy.encoder = torch.compile(self.policy.encoder, mode=machine.compile)  # pyright: ignore
 
+    def fresh_state(self, agents: int) -> RecurrentState:
+        """The state before the first update."""
+        return RecurrentState.fresh(agents)
+
     def set_threads(self, threads: int) -> None:
         torch.set_num_threads(threads)
 
@@ -112,7 +111,7 @@ class RecurrentEngine(Engine):
         e = self.experience
         begins = self._begins[group] if t == 0 else e.results.ended[0, t - 1, group].numpy()
         rows, at = e.rows(t, group)
-        tokens = self._store_tokens(rows, at, group)
+        observation = self._store_observation(rows, at, group)
         memory = tuple(s[:, group] for s in self._memory)
         if begins.any():
             keep = torch.from_numpy(~begins).unsqueeze(-1).to(self.device)
@@ -122,7 +121,7 @@ class RecurrentEngine(Engine):
                 stored[:, rows] = s
         e.begins[rows, at] = begins if at else False  # the stored state at a segment's start is already reset
         with self._autocast():
-            out, after = self.policy(tokens, memory, np.zeros((1, len(begins)), np.bool_))
+            out, after = self.policy(observation, memory, np.zeros((1, len(begins)), np.bool_))
         for mine, s in zip(self._memory, after, strict=True):
             mine[:, group] = s
         e.value[rows, at] = out.values[0].to(e.value)
@@ -134,11 +133,11 @@ class RecurrentEngine(Engine):
         e, allowed = self.experience, self.env.buffers.action_mask[group]
         rows, at = e.rows(t, group)
         clock, count = self.state.clock + t, len(logits)
-        if e.action.device.type == self.device.type == "cpu":
+        if e.action.device.type == self.device.type == "cpu" and isinstance(self.head, Choice):
             action, log_prob = e.action.numpy()[rows, at], e.log_prob.numpy()[rows, at]
             draw_actions(logits.numpy(), allowed, self._keys, clock, group.start, action, log_prob)
             return action
-        draws = np.zeros((count, 1))
+        draws = np.zeros((count, self.head.draws))
         uniform_draws(self._keys, np.array([clock]), group.start, draws)
         mask = torch.from_numpy(allowed).to(self.device)
         action = self.head.sample(logits, mask, torch.from_numpy(draws).to(self.device))
@@ -146,27 +145,27 @@ class RecurrentEngine(Engine):
         e.action[rows, at] = action.to(e.action)
         return action.cpu().numpy()
 
-    def _store_tokens(self, rows: slice, at: int, group: slice) -> Tensor:
-        """Stores the first K tokens of a group's observations; returns them for the network, (1, n, K, 3)."""
-        e, k = self.experience, 3 * self.layout.tokens
-        observation = self.env.buffers.observation[group]
-        if observation.shape[1] > k:
-            self._dropped += int((observation[:, k] != END).sum())
-        cut = torch.from_numpy(observation[:, :k]).unflatten(1, (-1, 3))
+    def _store_observation(self, rows: slice, at: int, group: slice) -> Tensor:
+        """Stores the observations of a group; returns them for the network, (1, n, …)."""
+        e, observation = self.experience, self.env.buffers.observation[group]
+        size = math.prod(self.layout.shape)
+        if observation.shape[1] > size:  # more tokens than are kept
+            self._dropped += int((observation[:, size] != END).sum())
+        cut = self.layout.cut(torch.from_numpy(observation))
         if self.device.type == "cuda":
             cut = cut.pin_memory()
         shown = cut.to(self.device, non_blocking=True)
-        e.tokens[rows, at] = shown if e.tokens.device == shown.device else cut
+        e.observation[rows, at] = shown if e.observation.device == shown.device else cut
         return shown.unsqueeze(0)
 
     @torch.no_grad()
     def values(self, wanted: NDArray[np.bool_], ended_at: int | None = None) -> NDArray:
         buffers, rows = self.env.buffers, np.flatnonzero(wanted)
         shown = buffers.observation if ended_at is None else buffers.final_observation
-        cut = torch.from_numpy(shown[rows, : 3 * self.layout.tokens]).to(self.device)
+        cut = self.layout.cut(torch.from_numpy(shown[rows])).to(self.device)
         memory = tuple(s[:, torch.from_numpy(rows).to(self.device)] for s in self._memory)
         with self._autocast():
-            out, _ = self.policy(cut.view(1, len(rows), -1, 3), memory, np.zeros((1, len(rows)), np.bool_))
+            out, _ = self.policy(cut.unsqueeze(0), memory, np.zeros((1, len(rows)), np.bool_))
         found = np.zeros((1, len(wanted)), np.float32)
         found[0, rows] = out.values[0].float().cpu().numpy()
         return found
@@ -319,7 +318,7 @@ class RecurrentEngine(Engine):
     def _loss(self, batch: Segments, importance: Tensor | None) -> tuple[Tensor, dict[str, Tensor]]:
         """The mean loss of a minibatch, and its metrics."""
         with self._autocast():
-            out, _ = self.policy(batch.tokens, batch.state, batch.begins)
+            out, _ = self.policy(batch.observation, batch.state, batch.begins)
         advantage, returns = batch.advantage, batch.returns
         weight = torch.ones_like(advantage)
         if self.config.vtrace:
@@ -327,7 +326,7 @@ class RecurrentEngine(Engine):
         if importance is not None:
             weight = weight * importance.to(self.device)
         sample = Minibatch(
-            batch.tokens, batch.mask, batch.action, batch.log_prob, batch.value, advantage, returns, weight
+            batch.observation, batch.mask, batch.action, batch.log_prob, batch.value, advantage, returns, weight
         )
         flat = Minibatch(*(x.flatten(0, 1).unsqueeze(0) for x in sample))
         logits, values = out.logits.float().flatten(0, 1).unsqueeze(0), out.values.float().flatten().unsqueeze(0)
@@ -374,21 +373,27 @@ class RecurrentEngine(Engine):
         return nullcontext() if kind == torch.float32 else torch.autocast(self.device.type, kind)
 
     def network(self) -> dict[str, Any]:
-        net = self._network
-        shape = {"encoder": net.encoder, "core": net.core, "width": net.width, "actions": self.head.outputs}
-        return shape | {"features": list(self.layout.features), "tags": self.layout.tags, "tokens": self.layout.tokens}
+        return self.policy.described()
 
     def tensors(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         rest = self.state.tensors() | self.optimizers.tensors()
         if self._scaler is not None:
             rest["loss_scale"] = torch.tensor([self._scaler.get_scale()])
+        if self.env.resumable:
+            rest |= self._games()
         return self._parameters(), {name: x.detach().cpu() for name, x in rest.items()}
 
     def load_tensors(self, policy: Mapping[str, Tensor], rest: Mapping[str, Tensor]) -> None:
-        load_into(self.state.tensors() | self._parameters(), {**rest, **policy})
+        games = self._games() if self.env.resumable else {}
+        load_into(self.state.tensors() | games | self._parameters(), {**rest, **policy})
         self.optimizers.load(rest)
         if self._scaler is not None and "loss_scale" in rest:
             self._scaler.load_state_dict(self._scaler.state_dict() | {"scale": float(rest["loss_scale"])})
+
+    def _games(self) -> dict[str, Tensor]:
+        """Recurrent states of games in progress, and where the next observation is the first of an episode."""
+        memory = {f"memory.{i}": s for i, s in enumerate(self._memory)}
+        return memory | {"begins": torch.from_numpy(self._begins)}
 
     def _parameters(self) -> dict[str, Tensor]:
         return {name.replace("_orig_mod.", ""): p.detach() for name, p in self.policy.named_parameters()}

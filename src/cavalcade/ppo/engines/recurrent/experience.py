@@ -11,15 +11,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cavalcade.policy.recurrent import State
+from cavalcade.policy.heads import Head
+from cavalcade.policy.recurrent import ObservationLayout, State
 
 
 class Segments(NamedTuple):
     """A minibatch: b segments of h steps, time first."""
 
-    tokens: Tensor  # (h, b, K, 3) uint8
+    observation: Tensor  # (h, b, …)
     mask: Tensor  # (h, b, A) bool
-    action: Tensor  # (h, b)
+    action: Tensor  # (h, b, …)
     log_prob: Tensor  # when collected
     value: Tensor  # when collected
     advantage: Tensor
@@ -47,11 +48,12 @@ class Experience:
         agents: int,
         steps: int,
         horizon: int,
-        tokens: int,
-        actions: int,
+        layout: ObservationLayout,
+        head: Head,
         state: State,
         device: torch.device,
         *,
+        masks: int,
         offload: bool = False,
     ):
         self.agents, self.steps, self.horizon, self.device = agents, steps, horizon, device
@@ -62,9 +64,9 @@ class Experience:
             made = torch.zeros(self.segments, horizon, *more, dtype=of, device=home)
             return made.pin_memory() if offload and device.type == "cuda" else made
 
-        self.tokens = zeros(tokens, 3, of=torch.uint8)
-        self.mask = zeros(actions, of=torch.bool)
-        self.action = zeros(of=torch.int32)
+        self.observation = zeros(*layout.shape, of=layout.dtype)
+        self.mask = zeros(masks, of=torch.bool)
+        self.action = zeros(*head.parts, of=torch.int32 if head.integral else torch.float32)
         self.log_prob, self.value, self.advantage, self.returns = zeros(), zeros(), zeros(), zeros()
         self.state = tuple(torch.zeros(len(s), self.segments, s.shape[-1], device=home) for s in state)
         self.scale = 1.0  # factor of rewards
@@ -89,17 +91,17 @@ class Experience:
 
     def take(self, index: Tensor) -> Segments:
         """The segments with the given numbers, on the device of the network."""
-        here = index.to(self.tokens.device)
+        here = index.to(self.observation.device)
 
         def pick(x: Tensor) -> Tensor:
             return x.index_select(0, here).to(self.device, non_blocking=True).transpose(0, 1)
 
         state = tuple(s.index_select(1, here).to(self.device, non_blocking=True) for s in self.state)
-        tokens, mask, action, *rest = map(pick, self._fields)
+        observation, mask, action, *rest = map(pick, self._fields)
         log_prob, value, advantage, returns = rest
         begins = self.begins[index.cpu().numpy()].T
-        return Segments(tokens, mask, action, log_prob, value, advantage, returns, state, begins, index)
+        return Segments(observation, mask, action, log_prob, value, advantage, returns, state, begins, index)
 
     @property
     def _fields(self) -> tuple[Tensor, ...]:
-        return (self.tokens, self.mask, self.action, self.log_prob, self.value, self.advantage, self.returns)
+        return (self.observation, self.mask, self.action, self.log_prob, self.value, self.advantage, self.returns)

@@ -1,0 +1,149 @@
+"""`cavalcade bench images`: speed of training on images, beside Stable-Baselines3's CnnPolicy.
+
+Both train the same networks on the same game with the same sizes, in turns.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import nn
+
+from cavalcade.cli.bench import write_statistics
+from cavalcade.cli.parse import check_folder, check_seconds, parse
+from cavalcade.config.encoder import EncoderConfig
+from cavalcade.config.ppo import PPOConfig
+from cavalcade.core.device import native_bf16
+from cavalcade.core.errors import ConfigError, at_least
+from cavalcade.core.images import ImageLayout
+from cavalcade.core.threads import cores
+from cavalcade.envs import CATCH_ID
+from cavalcade.policy.cnn import CnnSpec
+from cavalcade.runs.waiting import waiting
+from cavalcade.targets.base import Setup
+from cavalcade.targets.gym import GymConfig, GymTarget
+from cavalcade.tuning import machine
+
+_SIZES = {"16": {"cells": 16, "zoom": 1}, "84": {"cells": 21, "zoom": 4}}
+PPO = PPOConfig(num_envs=32, rollout_steps=64, minibatches=8, epochs=4, learning_rate=1e-3)
+Update = Callable[[], object]  # a rollout and an update
+
+
+@dataclass(frozen=True)
+class Options:
+    """Trains on the game Catch, as images of 16 × 16 and of 84 × 84 pixels; prints steps/s and the ratio."""
+
+    sizes: tuple[Literal["16", "84"], ...] = ("16", "84")
+    """Height and width of the images in pixels."""
+    seconds: float = 10.0
+    """Time for each trainer and round."""
+    rounds: int = 3
+    """Rounds; the best of each trainer counts."""
+    threads: int = 0
+    """Threads of torch; 0 for one per core."""
+    json: Path | None = None
+    """Write the raw figures to this file."""
+
+
+def run(args: list[str]) -> int:
+    options = parse(Options, args, "bench images")
+    at_least("rounds", options.rounds, 1)
+    at_least("threads", options.threads, 0)
+    check_seconds(options.seconds)
+    check_folder("json", options.json)
+    print(machine.line())
+    figures: dict[str, Any] = {"machine": machine.describe()}
+    for size in options.sizes:
+        with waiting(f"training on {size} × {size} images"):
+            figures[size] = found = _speeds(_SIZES[size], options)
+        print(
+            f"\n{size} × {size} × 3, {PPO.num_envs} environments × {PPO.rollout_steps} steps, {PPO.epochs} epochs × "
+            f"{PPO.minibatches} minibatches; steps/s, best of {options.rounds}, in turns"
+        )
+        for name, rate in found.items():
+            print(f"  {name:<30}{rate:>10,.0f}{rate / found[_PEER]:>8.2f}×", flush=True)
+    write_statistics(options.json, figures)
+    return 0
+
+
+_PEER = "Stable-Baselines3, CnnPolicy"
+
+
+def _speeds(game: dict[str, int], options: Options) -> dict[str, float]:
+    """Steps per second of all trainers; the best round of each."""
+    trainers = {_PEER: peer(game), "cavalcade, fp32": ours(game, "fp32", options.threads or cores())}
+    if native_bf16():
+        trainers["cavalcade, bf16"] = ours(game, "bf16", options.threads or cores())
+    best = dict.fromkeys(trainers, 0.0)
+    for turn in range(options.rounds + 1):
+        for name, (update, close) in trainers.items():
+            torch.set_num_threads(options.threads or cores())
+            rate = rate_of(update, options.seconds if turn else 0.0)
+            if turn:  # the first warms up and compiles
+                best[name] = max(best[name], rate)
+            if turn == options.rounds:
+                close()
+    return best
+
+
+def rate_of(update: Update, seconds: float) -> float:
+    """Steps per second of whole updates until a time has passed."""
+    steps, start, elapsed = 0, time.perf_counter(), 0.0
+    while not steps or elapsed < seconds:
+        update()
+        steps += PPO.num_envs * PPO.rollout_steps
+        elapsed = time.perf_counter() - start
+    return steps / elapsed
+
+
+def ours(game: dict[str, int], precision: Literal["fp32", "bf16"], threads: int) -> tuple[Update, Update]:
+    """A training of ours, with environments in workers as by default."""
+    options = tuple(f"{name}={value}" for name, value in game.items())
+    config = GymConfig(
+        target=f"gym:{CATCH_ID}", ppo=PPO, env_options=options, encoding=EncoderConfig(precision=precision)
+    )
+    engine = GymTarget().prepare(config, Setup(threads=threads)).engine
+    engine.env.reset()
+    return lambda: (engine.collect(), engine.update(0.0)), engine.env.close
+
+
+def peer(game: dict[str, int]) -> tuple[Update, Update]:
+    """PPO of Stable-Baselines3 with the same network: its own for large images, for small ones our layers."""
+    try:
+        import stable_baselines3
+        from stable_baselines3.common.env_util import make_vec_env
+    except ImportError:
+        raise ConfigError("Stable-Baselines3 is not installed: pip install 'cavalcade[sb3]'") from None
+    env = make_vec_env(CATCH_ID, PPO.num_envs, seed=0, env_kwargs=game)
+    samples = PPO.num_envs * PPO.rollout_steps
+    model = stable_baselines3.PPO(
+        "CnnPolicy", env, n_steps=PPO.rollout_steps, batch_size=samples // PPO.minibatches, n_epochs=PPO.epochs,
+        learning_rate=PPO.learning_rate, ent_coef=PPO.entropy_coef, device="cpu", seed=0,
+        policy_kwargs={} if game["zoom"] > 1 else {"features_extractor_class": _small_extractor()},
+    )  # fmt: skip
+    return lambda: model.learn(samples, reset_num_timesteps=False), env.close
+
+
+def _small_extractor() -> type:
+    """The trunk of `CnnSpec` for small images, as Stable-Baselines3 wants it."""
+    from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
+
+    class Small(BaseFeaturesExtractor):
+        def __init__(self, observation_space: Any):
+            channels, height, width = observation_space.shape
+            spec = CnnSpec(ImageLayout((height, width, channels)), 1)
+            features, flat = spec.shapes["dense.weight"]
+            super().__init__(observation_space, features)
+            layers: list[nn.Module] = []
+            for one in spec.convolutions:
+                layers += [nn.Conv2d(channels, one.channels, one.kernel, one.stride), nn.ReLU()]
+                channels = one.channels
+            self.layers = nn.Sequential(*layers, nn.Flatten(), nn.Linear(flat, features), nn.ReLU())
+
+        def forward(self, observations: torch.Tensor) -> torch.Tensor:
+            return self.layers(observations)
+
+    return Small

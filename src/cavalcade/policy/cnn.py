@@ -1,0 +1,197 @@
+"""Convolutional networks for images: a trunk of convolutions and one dense layer that actor and critic share.
+
+Images of at least 36 × 36 pixels go through the trunk of Mnih et al. (2015), smaller ones through two 3 × 3
+convolutions. Weights are stored like those of `policy.mlp`: a row of (P, D) per policy. Pixels stay bytes until a
+minibatch is computed; their range is scaled to 0 … 1 by the weights of the first layer. Tensors are channels-last.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from math import prod
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F  # noqa: N812 — its usual name
+from torch import Tensor
+
+from cavalcade.core.errors import StateError
+from cavalcade.core.images import ImageLayout
+from cavalcade.policy.mlp import orthogonal
+
+_LARGE = 36  # pixels from which the large trunk fits
+_GAINS = {"actor": 0.01, "critic": 1.0}  # of other layers: √2
+
+
+class Convolution(NamedTuple):
+    """A convolution without padding, followed by ReLU."""
+
+    channels: int
+    kernel: int
+    stride: int
+
+
+_NATURE = (Convolution(32, 8, 4), Convolution(64, 4, 2), Convolution(64, 3, 1))
+_SMALL = (Convolution(16, 3, 1), Convolution(32, 3, 2))
+
+
+@dataclass(frozen=True)
+class CnnSpec:
+    """Sizes of the networks and the layout of their weights, with the interface of `MlpSpec`."""
+
+    image: ImageLayout
+    actions: int  # A
+    deviations: int = 0  # log standard deviations, for continuous actions
+    features: int = 0  # F, width of the dense layer; 0: 512 for the large trunk, 128 for the small
+    half: bool = False  # compute the trunk in bfloat16; weights, actor and critic stay in single precision
+
+    raw: ClassVar[bool] = True
+    hidden: ClassVar[tuple[int, ...]] = ()
+    context: ClassVar[int] = 0
+
+    @property
+    def inputs(self) -> int:
+        """Values of an observation (O)."""
+        return self.image.size
+
+    @property
+    def large(self) -> bool:
+        return min(self.image.height, self.image.width) >= _LARGE
+
+    @property
+    def convolutions(self) -> tuple[Convolution, ...]:
+        return _NATURE if self.large else _SMALL
+
+    @property
+    def trunk_names(self) -> list[str]:
+        """The layers that actor and critic share."""
+        return [*(f"conv.{i}" for i in range(len(self.convolutions))), "dense"]
+
+    @cached_property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shape of each parameter, in the order in which they are stored."""
+        found: dict[str, tuple[int, ...]] = {}
+        for i, (size, before) in enumerate(zip(self.convolutions, self._inputs_of_layers, strict=False)):
+            found[f"conv.{i}.weight"] = (size.channels, before[2], size.kernel, size.kernel)
+            found[f"conv.{i}.bias"] = (size.channels,)
+        width = self.features or (512 if self.large else 128)
+        layers = (("dense", prod(self._inputs_of_layers[-1]), width), ("actor", width, self.actions))
+        for name, inputs, outputs in (*layers, ("critic", width, 1)):
+            found[f"{name}.weight"], found[f"{name}.bias"] = (outputs, inputs), (outputs,)
+        return found | ({"log_deviation": (self.deviations,)} if self.deviations else {})
+
+    @property
+    def _inputs_of_layers(self) -> list[tuple[int, int, int]]:
+        """Height, width and channels of the input of each convolution, and of the dense layer."""
+        h, w = self.image.height, self.image.width
+        sizes = [(h, w, self.image.frames * self.image.channels)]
+        for one in self.convolutions:
+            h, w = ((x - one.kernel) // one.stride + 1 for x in (h, w))
+            sizes.append((h, w, one.channels))
+        return sizes
+
+    @cached_property
+    def size(self) -> int:
+        """Weights per policy (D)."""
+        return sum(prod(shape) for shape in self.shapes.values())
+
+    def described(self) -> dict[str, Any]:
+        """The network as plain data, besides inputs, actions and head."""
+        return {"image": asdict(self.image), "features": self.features}
+
+    def parameters(self, weights: Tensor) -> dict[str, Tensor]:
+        """Views into (P, D) weights by name, (P, …) each."""
+        parts = weights.split([prod(shape) for shape in self.shapes.values()], dim=1)
+        return {name: part.unflatten(1, shape) for (name, shape), part in zip(self.shapes.items(), parts, strict=True)}
+
+    def weights_from(self, named: Mapping[str, Tensor], policies: int, dtype: torch.dtype) -> Tensor:
+        """Weights (P, D) from parameters by name; raises `StateError` for a missing one or a wrong shape."""
+        weights = torch.zeros(policies, self.size, dtype=dtype)
+        for name, mine in self.parameters(weights).items():
+            if name not in named or named[name].shape != mine.shape:
+                raise StateError(f"{name} of the policy is missing or does not fit {self.image}")
+            mine.copy_(named[name])
+        return weights
+
+    def initial_weights(self, seeds: list[int], dtype: torch.dtype = torch.float32) -> Tensor:
+        """Orthogonal weights and zero biases, (P, D); each policy depends on its own seed only."""
+        weights = torch.zeros(len(seeds), self.size, dtype=dtype)
+        named = self.parameters(weights)
+        for p, seed in enumerate(seeds):
+            rng = np.random.Generator(np.random.Philox(key=seed))
+            for name, stored in named.items():
+                if name.endswith("weight"):
+                    rows, columns = len(stored[p]), stored[p].numel() // len(stored[p])
+                    made = orthogonal(columns, rows, _GAINS.get(name.split(".")[0], 2**0.5), rng)
+                    stored[p] = made.T.reshape(stored[p].shape)
+        return weights
+
+    def forward(self, weights: Tensor, observation: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Logits (P, B, A) and values (P, B) for raw observations (P, B, O)."""
+        named = self.parameters(weights)
+        each = (self._one({name: x[p] for name, x in named.items()}, observation[p]) for p in range(len(weights)))
+        logits, values = zip(*each, strict=True)
+        return (torch.stack(logits), torch.stack(values)) if len(weights) > 1 else (logits[0][None], values[0][None])
+
+    def _one(self, w: dict[str, Tensor], observation: Tensor) -> tuple[Tensor, Tensor]:
+        x = trunk(self, w, observation)
+        logits, value = (
+            F.linear(x, w["actor.weight"], w["actor.bias"]),
+            F.linear(x, w["critic.weight"], w["critic.bias"]),
+        )
+        if self.deviations:
+            logits = torch.cat([logits, w["log_deviation"].expand(len(x), -1)], dim=-1)
+        return logits, value.squeeze(-1)
+
+    @property
+    def _operations(self) -> list[int]:
+        """Floating-point operations per sample of each layer."""
+        after = self._inputs_of_layers[1:]
+        matrices = [prod(shape) for name, shape in self.shapes.items() if name.endswith("weight")]
+        places = [h * w for h, w, _ in after] + [1] * (len(matrices) - len(after))
+        return [2 * n * at for n, at in zip(matrices, places, strict=True)]
+
+    @property
+    def forward_operations(self) -> int:
+        """Floating-point operations of a forward pass over one sample."""
+        return sum(self._operations)
+
+    @property
+    def gradient_operations(self) -> int:
+        """Floating-point operations of a forward and a backward pass; pixels need no gradient."""
+        return 3 * self.forward_operations - self._operations[0]
+
+
+def trunk(spec: CnnSpec, w: Mapping[str, Tensor], observation: Tensor) -> Tensor:
+    """Features (B, F) of raw observations (B, O)."""
+    dtype = torch.bfloat16 if spec.half else w["dense.weight"].dtype
+    (first, *others), (enter, *inner, dense) = spec.convolutions, spec.trunk_names
+    kernel = _on_blocks(w[f"{enter}.weight"] / (spec.image.high - spec.image.low), first.stride)
+    x = F.conv2d(_blocks(spec.image, observation, first, dtype), kernel.to(dtype), w[f"{enter}.bias"].to(dtype)).relu_()
+    for name, size in zip(inner, others, strict=True):
+        x = F.conv2d(x, w[f"{name}.weight"].to(dtype), w[f"{name}.bias"].to(dtype), size.stride).relu_()
+    x = x.permute(0, 2, 3, 1).flatten(1)
+    return F.linear(x, w[f"{dense}.weight"].to(dtype), w[f"{dense}.bias"].to(dtype)).relu_().to(w["dense.bias"].dtype)
+
+
+def _blocks(image: ImageLayout, observation: Tensor, first: Convolution, dtype: torch.dtype) -> Tensor:
+    """Pixels (B, s·s·K·C, H / s, W / s), channels-last: blocks of s × s pixels become channels, s the first stride.
+
+    A convolution of kernel k and stride s is one of kernel k / s and stride 1 on blocks; with three channels instead of
+    48 most of a vector register would be padding.
+    """
+    k, s, size = image.frames, first.stride, (image.height, image.width)
+    if image.channels_first:
+        x = observation.view(-1, k, image.channels, *size).permute(0, 3, 4, 1, 2)
+    else:
+        x = observation.view(-1, k, *size, image.channels).permute(0, 2, 3, 1, 4)
+    h, w = ((n - first.kernel) // s * s + first.kernel for n in size)  # pixels that the convolution reaches
+    x = x[:, :h, :w].unflatten(2, (-1, s)).unflatten(1, (-1, s)).transpose(2, 3)  # (B, H / s, W / s, s, s, K, C)
+    x = x.to(dtype, memory_format=torch.contiguous_format, copy=True).flatten(3).permute(0, 3, 1, 2)
+    return x.sub_(image.low) if image.low else x
+
+
+def _on_blocks(weight: Tensor, stride: int) -> Tensor:
+    """Weights (O, C, k, k) of a convolution of stride s as (O, s·s·C, k / s, k / s), of one of stride 1 on blocks."""
+    return weight.unflatten(3, (-1, stride)).unflatten(2, (-1, stride)).permute(0, 3, 5, 1, 2, 4).flatten(1, 3)
