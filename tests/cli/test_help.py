@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from cavalcade.cli import VERBS
+from cavalcade.cli.bench import BENCHES
 from cavalcade.cli.examples import COMMON, EXAMPLES
 from cavalcade.cli.help import Page, render
 from cavalcade.cli.pages import FILE, FIRST_WORDS, commands, page_of, stored
@@ -25,6 +26,7 @@ def test_stored_pages_equal_the_dataclasses():
 
 def test_every_verb_has_pages_and_examples():
     assert set(FIRST_WORDS) == set(VERBS)
+    assert FIRST_WORDS["bench"] == tuple(BENCHES)
     assert all(len(EXAMPLES[verb]) >= 3 for verb in VERBS if verb != "bench")
 
 
