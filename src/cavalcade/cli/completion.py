@@ -136,7 +136,7 @@ def _with_values(pages: dict[str, Page]) -> Iterator[Option]:
 
 def zsh() -> str:
     """The script for zsh, which runs that of bash."""
-    head = ("#compdef cavalcade", "autoload -Uz compinit bashcompinit", "(( $+functions[compdef] )) || compinit")
+    head = ("# zsh completion", "autoload -Uz compinit bashcompinit", "(( $+functions[compdef] )) || compinit")
     return "\n".join([*head, "bashcompinit", bash()])
 
 

@@ -114,7 +114,7 @@ EXAMPLES = {
     ),
     "completion": (
         'eval "$(cavalcade completion bash)"',
-        "cavalcade completion zsh > ~/.zfunc/_cavalcade",
+        'eval "$(cavalcade completion zsh)"',
         "cavalcade completion fish > ~/.config/fish/completions/cavalcade.fish",
     ),
 }  # fmt: skip
