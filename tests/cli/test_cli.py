@@ -45,11 +45,11 @@ def test_version(capsys):
             ["fly"],
             [
                 "unknown command 'fly'",
-                "bench, completion, evaluate, export, play, profile, record, report, search, train, tune, verify",
+                "bench, completion, evaluate, export, payoff, play, profile, record, report, search, train, tune, verify",
             ],
         ),
         (["play", "--red", "wolf"], ["red is 'wolf'", "bline", "meander", "sleep", "mixed"]),
-        (["play", "--wings", "2"], ["--wings", "--blue", "--red", "--horizon"]),
+        (["play", "--wings", "2"], ["unknown option --wings", "cavalcade play --help-all lists the options"]),
         (["play", "--horizon", "ten"], ["horizon is 'ten'", "a whole number"]),
         (["play", "--horizon", "-1"], ["horizon is -1", "at least"]),
         (["play", "--horizon", "0"], ["horizon is 0", "at least 1"]),
