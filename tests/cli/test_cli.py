@@ -45,7 +45,7 @@ def test_version(capsys):
             ["fly"],
             [
                 "unknown command 'fly'",
-                "bench, completion, evaluate, export, payoff, play, profile, record, report, search, train, tune, verify",
+                "bench, completion, evaluate, export, payoff, play, profile, record, report, search, train, tune",
             ],
         ),
         (["play", "--red", "wolf"], ["red is 'wolf'", "bline", "meander", "sleep", "mixed"]),

@@ -42,7 +42,15 @@ def _flags(page: Page) -> list[str]:
 
 def _values(option: Option) -> str:
     """The values of an option, separated by spaces."""
-    return " ".join(recipe_names() if option.name == "recipe" else option.choices)
+    known = {"recipe": recipe_names, "red": _reds}
+    return " ".join(known[option.name]() if option.name in known else option.choices)
+
+
+def _reds() -> tuple[str, ...]:
+    """The Reds with a name; any other is module:function."""
+    from cavalcade.envs.cage2.scenario import REDS
+
+    return REDS
 
 
 def bash() -> str:
