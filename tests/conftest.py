@@ -13,7 +13,7 @@ SLOW = (
     "ppo/test_snapshot.py", "runs/test_distributed.py", "runs/test_history.py", "runs/test_initial.py",
     "runs/test_orders.py", "runs/test_training.py",
     "search/test_ray_executor.py", "search/test_run.py", "targets/test_gym.py", "targets/test_images.py",
-    "targets/test_mettagrid.py", "targets/test_own_red.py",
+    "targets/test_memory.py", "targets/test_mettagrid.py", "targets/test_own_red.py",
     "test_api.py", "test_docs.py", "tuning/test_tune.py", "vector/test_hosted.py", "vector/test_ray.py",
     "workflow/test_enforcement.py",
 )  # fmt: skip
