@@ -32,7 +32,7 @@ SMALL = {
     "train": ["--num-envs", "5", "--episodes", "20", "--hidden", "8", "--threads", "1", "--run", "RUN"],
     "evaluate": ["--episodes", "4"],
     "profile": ["--updates", "1", "--threads", "1"],
-    "bench speedup": ["--seconds", "0.001", "--workers", "1"],
+    "bench speedup": ["--help"],  # measured in tests/cli/test_search.py
 }  # fmt: skip
 
 

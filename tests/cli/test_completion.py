@@ -6,8 +6,9 @@ import subprocess
 import pytest
 
 from cavalcade.cli import VERBS
-from cavalcade.cli.completion import bash, fish, zsh
+from cavalcade.cli.completion import REDS, bash, fish, zsh
 from cavalcade.config.presets import recipe_names
+from cavalcade.envs.cage2 import scenario
 
 from .helpers import refused, run
 
@@ -87,6 +88,7 @@ def test_fish_knows_verbs_targets_options_choices_and_runs():
         assert any(line.startswith(f"complete -c cavalcade -n __fish_use_subcommand -a {verb} ") for line in lines)
     assert any("'train gym:*'" in line and "-l staleness" in line for line in lines)
     assert any("'train cage2*'" in line and "-l red -x -a 'bline meander sleep mixed'" in line for line in lines)
+    assert set(REDS) == set(scenario.REDS)
     assert any("-l recipe" in line and "cage2-meander" in line for line in lines)
     assert any("-l resume -x -a '(__cavalcade_runs)'" in line for line in lines)
     assert all(line.count("'") % 2 == 0 or "\\'" in line for line in lines)

@@ -89,7 +89,7 @@ def test_bad_input_is_answered_in_one_line(capsys, trained, tmp_path):
         ((tmp_path,), ("is neither a run", "nor a checkpoint")),
         ((trained, "--run", trained), ("two runs are given",)),
         ((trained, "--blue", "react"), ("blue is react with the run", "leave one out")),
-        ((trained, "--member", "7"), ("policy is 7", "has 2")),
+        ((trained, "--member", "7"), ("member is 7", "has 2")),
         ((trained, "--order", "user_priority"), ("is not a search",)),
         ((trained, "--horizon", "0"), ("horizon is 0", "at least 1")),
         (("--member", "1"), ("member is 1 without a run", "cavalcade play RUN")),

@@ -233,7 +233,8 @@ def test_bench_gp_prints_and_writes(capsys, tmp_path, finished):
 
 
 def test_bench_speedup_prints_every_row(capsys, tmp_path):
-    status, out, _ = run(capsys, "bench", "speedup", "--seconds", "0.01", "--workers", "2", "--json", tmp_path / "f")
+    small = ("--seconds", "0.001", "--workers", "2", "--num-envs", "8")
+    status, out, _ = run(capsys, "bench", "speedup", *small, "--json", tmp_path / "f")
     assert status == 0
     assert len(json.loads((tmp_path / "f").read_text())["steps"]) == 14
     assert "shared memory instead of pipes" in out

@@ -152,7 +152,6 @@ def test_options_are_refused_where_they_have_no_effect(capsys, tmp_path, configu
         ("train mettagrid", "--infos word"),
         ("train mettagrid", "--true-state-every 5"),
         ("train gym:CartPole-v1", "--true-state-every 5"),
-        ("train gym:CartPole-v1", "--precision bf16"),
         ("train cage2", "--staleness 1"),
         ("train cage2", "--ray-address auto"),
         ("train cage2", "--workers 2"),

@@ -89,7 +89,7 @@ def test_on_the_command_line(capsys, copy):
         ("--red meander", "red is meander; in {run} it is bline"),
         ("--rollout-steps 50", "rollout_steps is 50"),
         ("--seed 1", "seed is 1"),
-        ("--target gym:CartPole-v1", "target is 'gym:CartPole-v1'"),
+        ("--target gym:CartPole-v1", "unknown option --target"),
         ("--normalise-observations", "normalise_observations is True"),
     ],
 )

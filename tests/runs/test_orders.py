@@ -17,7 +17,8 @@ from cavalcade.envs.cage2.orders import CAGE2
 from cavalcade.envs.cage2.scenario import ACTIONS, HOSTS
 from cavalcade.runs.checkpoint import checkpoints
 from cavalcade.runs.directory import open_run
-from cavalcade.runs.export import check_onnx, export_onnx, mask_words, masks_itself
+from cavalcade.runs.export import check_onnx, export_onnx
+from cavalcade.runs.export_order import mask_words, masks_itself
 from cavalcade.runs.policies import load_policy
 from cavalcade.targets.cage2.shared import order_mask
 

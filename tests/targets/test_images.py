@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+import cavalcade
 from cavalcade.config import PPOConfig, WorkerConfig
 from cavalcade.config.encoder import EncoderConfig
 from cavalcade.core.errors import ConfigError
@@ -189,3 +190,10 @@ def test_bf16_computes_about_the_same():
     assert not torch.equal(one.rollout.value, other.rollout.value)
     torch.testing.assert_close(one.rollout.value[:, 0], other.rollout.value[:, 0], atol=0.02, rtol=0.02)
     assert other.update(0.0)["grad_norm"] == pytest.approx(one.update(0.0)["grad_norm"], rel=0.2)
+
+
+@pytest.mark.parametrize(("name", "value"), [("features", 32), ("precision", "bf16")])
+def test_settings_of_convolutions_are_refused_without_images(tmp_path, name, value):
+    with pytest.raises(ConfigError, match=f"{name} is {value}; it is of convolutions"):
+        cavalcade.train("gym:CartPole-v1", run=tmp_path / "run", progress=False, **{name: value})
+    assert not (tmp_path / "run").exists()

@@ -12,6 +12,7 @@ from cavalcade.cli.parse import parse
 from cavalcade.config.presets import recipe_names
 
 _RUNS = ("resume", "init", "teacher")  # options that name a run
+REDS = ("bline", "meander", "sleep", "mixed")  # any other is module:function
 _ALWAYS = ("--help", "--help-all")
 
 
@@ -42,15 +43,9 @@ def _flags(page: Page) -> list[str]:
 
 def _values(option: Option) -> str:
     """The values of an option, separated by spaces."""
-    known = {"recipe": recipe_names, "red": _reds}
-    return " ".join(known[option.name]() if option.name in known else option.choices)
-
-
-def _reds() -> tuple[str, ...]:
-    """The Reds with a name; any other is module:function."""
-    from cavalcade.envs.cage2.scenario import REDS
-
-    return REDS
+    if option.name == "red":
+        return " ".join(REDS)
+    return " ".join(recipe_names() if option.name == "recipe" else option.choices)
 
 
 def bash() -> str:

@@ -17,7 +17,7 @@ _TARGETS = ("cage2", "cyborg", "gym:", "mettagrid", "env:")
 NO_PAGE = Page("", "", ())
 # The first words of each verb that have a page of their own; RUN stands for any other word.
 FIRST_WORDS = {
-    "bench": ("envs", "sim", "mettagrid", "gpu", "gp", "orders", "speedup", "distributed", "train", "images"),
+    "bench": ("envs", "sim", "images", "mettagrid", "gpu", "gp", "orders", "speedup", "distributed", "train"),
     "completion": (),
     "evaluate": (),
     "export": (),

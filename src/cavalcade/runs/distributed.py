@@ -15,7 +15,7 @@ from cavalcade.runs.checkpoint import Checkpoint
 from cavalcade.runs.directory import RunDirectory, open_run
 from cavalcade.targets import target_named
 
-_PARTS = ("policy", "learner", "environment")
+_PARTS, _INFO = ("policy", "learner", "environment"), "info"
 
 
 def begun_everywhere(run: RunDirectory[Any], config: RunConfig, ranks: Ranks) -> tuple[RunDirectory[Any], RunConfig]:
@@ -57,13 +57,17 @@ def _packed(checkpoint: Checkpoint) -> bytes:
     """A checkpoint as safetensors; loading it executes no code."""
     games = {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in checkpoint.environment.items()}
     parts = zip(_PARTS, (checkpoint.policy, checkpoint.learner, games), strict=True)
-    return save({f"{part}/{name}": t.contiguous() for part, named in parts for name, t in named.items()})
+    tensors = {f"{part}/{name}": t.contiguous() for part, named in parts for name, t in named.items()}
+    info = bytearray(json.dumps(checkpoint.info).encode())
+    return save(tensors | {_INFO: torch.frombuffer(info, dtype=torch.uint8)})
 
 
 def _unpacked(path: Path, content: bytes) -> Checkpoint:
     parts: dict[str, dict[str, torch.Tensor]] = {part: {} for part in _PARTS}
-    for name, tensor in load(content).items():
+    tensors = load(content)
+    info = json.loads(tensors.pop(_INFO).numpy().tobytes())
+    for name, tensor in tensors.items():
         part, _, rest = name.partition("/")
         parts[part][rest] = tensor
     games = {name: tensor.numpy() for name, tensor in parts["environment"].items()}
-    return Checkpoint(path, parts["policy"], parts["learner"], games, {})
+    return Checkpoint(path, parts["policy"], parts["learner"], games, info)

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from cavalcade.config.encoder import EncoderConfig
 from cavalcade.config.ppo import PPOConfig
 from cavalcade.core.device import native_bf16
 from cavalcade.core.errors import ConfigError
@@ -24,6 +25,9 @@ def encoder_for(config: Any, env: Hosted, setup: Setup) -> tuple[Convolutional |
         if why_not:
             raise ConfigError(f"encoder is cnn with {why_not}; use --encoder mlp")
     if image is None or setup.network is not None:
+        for name in ("features", "precision"):
+            if (value := getattr(config.encoding, name)) != getattr(EncoderConfig, name):
+                raise ConfigError(f"{name} is {value}; it is of convolutions, and there are none here: leave it out")
         return None, []
     before = setup.network_before
     if kind == "mlp" or why_not or (before and "image" not in before):

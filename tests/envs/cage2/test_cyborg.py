@@ -205,7 +205,7 @@ def test_bad_input(clone, capsys, tmp_path):
     assert "target is cyborg without --cyborg" in refused(capsys, "search", "cyborg")
     assert "target is cyborg without --cyborg" in refused(capsys, "train", "cyborg")
     train = ("train", "cyborg", "--cyborg", clone)
-    assert "nrecognized options: --infos" in refused(capsys, *train, "--infos", "x")
+    assert "unknown option --infos" in refused(capsys, *train, "--infos", "x")
     assert f"{clone} is head, give --revision head" in refused(capsys, *train, "--revision", "leaderboard-2022")
     assert "only cyborg is hosted" in refused(capsys, "search", "cage2", "--workers", "2")
 

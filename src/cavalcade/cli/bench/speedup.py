@@ -39,6 +39,8 @@ class Options:
     """Time for each row."""
     workers: int = _WORKERS
     """Processes with an environment each, in the first rows."""
+    num_envs: int = _ENVS
+    """Environments in the later rows."""
     json: Path | None = None
     """Write the raw figures to this file."""
 
@@ -48,12 +50,13 @@ def run(args: list[str]) -> int:
     options = parse(Options, args, "bench speedup")
     check_seconds(options.seconds)
     at_least("workers", options.workers, 1)
+    at_least("num_envs", options.num_envs, 4)
     check_folder("json", options.json)
     figures: dict[str, Any] = {"machine": machine.describe(), "steps": []}
     print(machine.line())
     print("training steps/s (rollout and K = 4 update) against B_line\n")
     print(f"{'optimisation':<56}{'steps/s':>10}{'factor':>9}   claimed")
-    for step in _measure(options.seconds, options.workers):
+    for step in _measure(options.seconds, options.workers, options.num_envs):
         figures["steps"].append(step._asdict())
         print(f"{step.name:<56}{step.rate:>10,.0f}{step.rate / step.against:>8.2f}×   {step.claim}", flush=True)
     first, last = figures["steps"][0]["rate"], figures["steps"][-1]["rate"]
@@ -93,7 +96,7 @@ def _hosted(make: Callable[[], Host], seconds: float, workers: int) -> float:
         host.close()
 
 
-def _batch(n: int = _ENVS) -> BatchGames:
+def _batch(n: int) -> BatchGames:
     return BatchGames(Cage2(n, dtype="float32"))
 
 
@@ -112,7 +115,7 @@ def _logging(update: Trainer, rows_at_once: int, episodes: int) -> Trainer:
     return logged
 
 
-def _measure(seconds: float, workers: int) -> Iterator[Step]:
+def _measure(seconds: float, workers: int, n: int) -> Iterator[Step]:
     """One optimisation after the other."""
     torch.set_num_threads(1)
     states = _hosted(lambda: PipeHost(workers, true_states=True), seconds, workers)
@@ -126,26 +129,26 @@ def _measure(seconds: float, workers: int) -> Iterator[Step]:
     same = _rate(single_file_ppo(_batch(workers)), workers * 100, seconds)
     yield Step("batch simulator, as many environments", "", same, loop)
     torch.set_num_threads(threads := choose_torch_threads())
-    batch = _rate(single_file_ppo(_batch()), _ENVS * 100, seconds)
-    yield Step(f"{_ENVS} environments instead of {workers}", "if memory allows", batch, same)
-    often = _rate(single_file_ppo(_batch(), steps=50), _ENVS * 50, seconds)
+    batch = _rate(single_file_ppo(_batch(n)), n * 100, seconds)
+    yield Step(f"{n} environments instead of {workers}", "if memory allows", batch, same)
+    often = _rate(single_file_ppo(_batch(n), steps=50), n * 50, seconds)
     yield Step("update every 50 steps instead of 100", "1.1–1.15×", often, batch)
-    single = _rate(_logging(single_file_ppo(_batch()), 1, _ENVS), _ENVS * 100, seconds)
-    bundled = _rate(_logging(single_file_ppo(_batch()), 100, _ENVS), _ENVS * 100, seconds)
+    single = _rate(_logging(single_file_ppo(_batch(n)), 1, n), n * 100, seconds)
+    bundled = _rate(_logging(single_file_ppo(_batch(n)), 100, n), n * 100, seconds)
     yield Step("logging 100 rows at a time instead of each", "1.05–1.1×", bundled, single)
-    script = _rate(single_file_ppo(_batch(), scripted=True), _ENVS * 100, seconds)
+    script = _rate(single_file_ppo(_batch(n), scripted=True), n * 100, seconds)
     yield Step("TorchScript networks", "1.15–1.25×", script, batch)
-    compiled = _rate(single_file_ppo(_batch(), compiled=True), _ENVS * 100, seconds)
+    compiled = _rate(single_file_ppo(_batch(n), compiled=True), n * 100, seconds)
     yield Step("torch.compile", "", compiled, batch)
-    small = _rate(single_file_ppo(_batch(), hidden=32), _ENVS * 100, seconds)
+    small = _rate(single_file_ppo(_batch(n), hidden=32), n * 100, seconds)
     yield Step("networks of 32-32 instead of 64-64 (changes learning)", "1.1–1.2×", small, batch)
-    few = _rate(single_file_ppo(_batch(), epochs=2), _ENVS * 100, seconds)
+    few = _rate(single_file_ppo(_batch(n), epochs=2), n * 100, seconds)
     yield Step("K = 2 instead of 4 (changes learning)", "advised against", few, batch)
     torch.set_num_threads(1)
     ours = choose_threads()
     use_threads(ours)
-    shape = PPOConfig(num_envs=_ENVS, minibatches=4)
-    plain = _rate(our_trainer(Cage2Config(ppo=replace(shape, dedup="off")), ours), _ENVS * 100, seconds)
+    shape = PPOConfig(num_envs=n, minibatches=4)
+    plain = _rate(our_trainer(Cage2Config(ppo=replace(shape, dedup="off")), ours), n * 100, seconds)
     yield Step(f"cpu engine, {ours} threads, instead of torch on {threads}", "", plain, batch)
-    distinct = _rate(our_trainer(Cage2Config(ppo=replace(shape, dedup="on")), ours), _ENVS * 100, seconds)
+    distinct = _rate(our_trainer(Cage2Config(ppo=replace(shape, dedup="on")), ours), n * 100, seconds)
     yield Step("deduplication", "", distinct, plain)

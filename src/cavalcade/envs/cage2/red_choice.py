@@ -28,6 +28,7 @@ from cavalcade.envs.cage2.state import State
 Red = str | Callable[[Any, Any, Any], Any]
 # Lines of the compiler's messages that do not tell what is wrong.
 _NO_CAUSE = ("Failed in", "During:", "File ", "Compilation is", "-", "No implementation of function", "There are")
+_NAMES = "bline, meander, sleep, mixed"  # as people know them
 _SIGNATURE = "a Red is a function red(s, e, key) that returns an action and its target"
 
 
@@ -55,7 +56,7 @@ def check_red(name: str) -> None:
     """Raises `ConfigError` unless a name is a Red of the challenge or has the form module:function."""
     module, colon, function = name.partition(":")
     if name not in REDS and not (colon and function.isidentifier() and all(map(str.isidentifier, module.split(".")))):
-        raise ConfigError(f"red is {name!r}; it must be one of {', '.join(REDS)}, or module:function")
+        raise ConfigError(f"red is {name!r}; it must be one of {_NAMES}, or module:function")
 
 
 def own_red(red: Red) -> OwnRed:
@@ -64,9 +65,7 @@ def own_red(red: Red) -> OwnRed:
         check_red(red)
         return OwnRed(red, _checked(_imported(red), red))
     if not callable(red):
-        raise ConfigError(
-            f"red is {red!r}; it must be one of {', '.join(REDS)}, module:function, or a function red(s, e, key)"
-        )
+        raise ConfigError(f"red is {red!r}; it must be one of {_NAMES}, module:function, or a function red(s, e, key)")
     label = getattr(red, "__name__", "") or type(red).__name__
     return OwnRed(label, _checked(red, label))
 
