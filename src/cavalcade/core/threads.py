@@ -67,10 +67,11 @@ class ThreadGovernor:
     """Uses as many threads as have a core to themselves; threads that wait for one another are slow beside neighbours.
 
     `lap` reports the seconds of each round of work. Free cores are counted at the start, after rounds much slower than
-    the best, and every few seconds while there are fewer of them than threads wanted.
+    the best, and while there are fewer of them than threads wanted, from time to time.
     """
 
-    _SLOW, _PAUSE, _PATIENCE = 1.5, 0.5, 3.0  # slowdown; least seconds between counts, and with fewer threads
+    _SLOW, _PAUSE = 1.5, 0.5  # slowdown; least seconds between counts
+    _PATIENCE, _LONGEST = 3.0, 15.0  # seconds between counts with fewer threads, at first and after many in vain
     _FALSE_ALARMS = 3  # slow rounds without a neighbour after which the work itself is taken to be slower
 
     def __init__(
@@ -80,16 +81,18 @@ class ThreadGovernor:
     ):
         self._set, self._count, self._most = set_threads, count_free or free_cores, numba.get_num_threads()
         self.threads = self._most
-        self._best, self._since, self._alarms = float("inf"), 0.0, 0
+        self._best, self._since, self._patience, self._alarms = float("inf"), 0.0, self._PATIENCE, 0
         self._adapt()
 
     def lap(self, seconds: float) -> None:
         """Reports the seconds of a round and adapts the number of threads."""
         self._since += seconds
         if self.threads < self._most:
-            if self._since > self._PATIENCE:
+            if self._since > self._patience:
+                self._patience = min(2 * self._patience, self._LONGEST)
                 self._adapt()
             return
+        self._patience = self._PATIENCE
         self._best = min(self._best, seconds)
         if seconds > self._SLOW * self._best and self._since > self._PAUSE:
             self._adapt()
