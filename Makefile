@@ -29,7 +29,7 @@ types: $(VENV)/installed-test
 	$(BIN)/pyright
 
 tests: $(VENV)/installed-test
-	$(BIN)/pytest -n 2 --dist loadfile
+	$(BIN)/pytest -n 3 --dist loadfile
 
 bench: $(VENV)/installed
 	$(BIN)/cavalcade bench sim

@@ -19,7 +19,7 @@ from cavalcade.core.jit import all_threads, config, kernel, rule
 
 _WORTH_IT = 1.1  # least speedup for which the threads are doubled
 _ROUNDS = 5
-_PROBE, _PROBES = 3_000_000, 2  # rounds of arithmetic in a probe, about 5 ms; probes, of which the best counts
+_PROBE, _PROBES = 3_000_000, 3  # rounds of arithmetic in a probe, about 5 ms; probes, of which the best counts
 
 
 def cores() -> int:
@@ -71,7 +71,7 @@ class ThreadGovernor:
     """
 
     _SLOW, _PAUSE = 1.5, 0.5  # slowdown; least seconds between counts
-    _PATIENCE, _LONGEST = 3.0, 15.0  # seconds between counts with fewer threads, at first and after many in vain
+    _PATIENCE, _LONGEST = 0.5, 15.0  # seconds between counts with fewer threads, at first and after many in vain
     _FALSE_ALARMS = 3  # slow rounds without a neighbour after which the work itself is taken to be slower
 
     def __init__(
