@@ -66,7 +66,7 @@ def test_functions_and_progress():
     [
         ((), "0 Blues and 3 Reds; name at least one of each"),
         (("wolf",), "'wolf' is not a run, a checkpoint or one of random"),
-        (("sleep", "--reds", "wolf"), "red is 'wolf'; it must be one of sleep"),
+        (("sleep", "--reds", "wolf"), "red is 'wolf'; it must be one of bline"),
         (("sleep", "--reds", "no_such_reds:x"), "the module no_such_reds cannot be imported"),
         (("sleep", "--steps", "0"), "steps is 0"),
         (("sleep", "--episodes", "1"), "episodes is 1"),

@@ -37,7 +37,7 @@ def test_what_is_not_named_is_as_in_the_base():
         ({"ppo": {"minibatches": 7}}, "do not divide into 7 minibatches"),
         (
             {"task": {"red": "wolf"}},
-            "red is 'wolf'; it must be one of sleep, bline, meander, mixed, or module:",
+            "red is 'wolf'; it must be one of bline, meander, sleep, mixed, or module:",
         ),
         ({"task": {"extras": ["scans", "wings"]}}, "'wings'"),
         ({"task": {"horizon": 0}}, "horizon is 0"),

@@ -221,7 +221,7 @@ def test_host_bits():
         ({"num_envs": -3}, "num_envs is -3"),
         ({"num_envs": 2.5}, "num_envs is 2.5"),
         ({"num_envs": True}, "num_envs is True"),
-        ({"red": "wolf"}, "red is 'wolf'; it must be one of sleep, bline, meander, mixed"),
+        ({"red": "wolf"}, "red is 'wolf'; it must be one of bline, meander, sleep, mixed"),
         ({"red": ["bline"]}, "red names 1 agents for 4 environments"),
         ({"red": ["bline", "bline", "fox", "bline"]}, "red is 'fox'"),
         ({"revision": "main"}, "revision is 'main'; it must be one of head, leaderboard-2022"),

@@ -317,7 +317,7 @@ def test_reds_by_name(module):
 @pytest.mark.parametrize(
     ("red", "message"),
     [
-        ("fox", "red is 'fox'; it must be one of sleep, bline, meander, mixed, or module:function"),
+        ("fox", "red is 'fox'; it must be one of bline, meander, sleep, mixed, or module:function"),
         ("reds_of_mine:", "red is 'reds_of_mine:'"),
         (":sweeps", "red is ':sweeps'"),
         ("reds of mine:sweeps", "red is 'reds of mine:sweeps'"),
@@ -327,8 +327,8 @@ def test_reds_by_name(module):
         ("reds_of_mine:thing", "red reds_of_mine:thing is of type int; a Red is a function red(s, e, key)"),
         ("reds_of_mine:two", "red reds_of_mine:two takes (s, e); a Red is a function red(s, e, key)"),
         ("reds_of_mine:Sweeper", "red reds_of_mine:Sweeper is a class; make an object of it: red=Sweeper()"),
-        (7, "red is 7; it must be one of sleep, bline, meander, mixed, module:function, or a function red(s, e, key)"),
-        ([None], "red is None; it must be one of sleep"),
+        (7, "red is 7; it must be one of bline, meander, sleep, mixed, module:function, or a function red(s, e, key)"),
+        ([None], "red is None; it must be one of bline"),
     ],
 )  # fmt: skip
 def test_reds_that_are_none(red, message, module):
