@@ -43,7 +43,7 @@ def test_names_and_headers_are_those_of_the_files_there_are(data):
 @pytest.mark.parametrize(
     ("setting", "words"),
     [
-        ({"red": "wolf"}, "red is 'wolf'; it must be one of bline, bline, meander, random"),
+        ({"red": "wolf"}, "red is 'wolf'; it must be one of sleep, bline, meander, random"),
         ({"red": "mixed"}, "red is 'mixed'"),
         ({"blue": "react"}, "blue is 'react'; it must be one of random, decoy, reactive"),
         ({"episodes": 0}, "episodes is 0"),
