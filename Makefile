@@ -11,12 +11,14 @@ CONSTRAINTS := constraints.txt
 endif
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint $(CONSTRAINTS)
 
-.PHONY: run test test-fast lint types tests bench clean
+.PHONY: run test test-fast lint types warm-up tests bench clean
 
 run: $(VENV)/installed
 	$(BIN)/cavalcade search cage2
 
-test: lint types tests
+test: $(VENV)/installed-test
+	$(MAKE) --jobs 3 lint types warm-up
+	$(MAKE) tests
 
 test-fast: $(VENV)/installed-test  # what to run while working: seconds once kernels are compiled
 	$(BIN)/pytest -m "not slow"
@@ -27,6 +29,9 @@ lint: $(VENV)/installed-test
 
 types: $(VENV)/installed-test
 	$(BIN)/pyright
+
+warm-up: $(VENV)/installed-test
+	$(BIN)/python -m tests.warm_up
 
 tests: $(VENV)/installed-test
 	$(BIN)/pytest -n 3 --dist loadfile
