@@ -123,5 +123,5 @@ def test_the_check_finds_another_policy(tmp_path):
 def test_what_is_no_policy():
     found = Recurrent("bag", "none")
     found.policy = None
-    with pytest.raises(ConfigError, match="is a Recurrent; it cannot be exported"):
+    with pytest.raises(ConfigError, match="only those of mettagrid export"):
         export_onnx(found, 0, Path("x"))

@@ -135,6 +135,6 @@ def test_a_gymnasium_policy_goes_on_elsewhere(tmp_path):
     options = {"num_envs": 4, "rollout_steps": 16, "hidden": (8,), "backend": "serial", "threads": 1, "progress": False}
     cavalcade.train("gym:CartPole-v1", run=tmp_path / "a", steps=640, **options)
     cavalcade.train("gym:CartPole-v1", run=tmp_path / "b", init=tmp_path / "a", steps=64, checkpoint_every=0, **options)
-    with pytest.raises(ConfigError, match=r"whose policies have actions 2; this run has 3"):
+    with pytest.raises(ConfigError, match=r"whose policies have inputs 4; this run has 6"):
         cavalcade.train("gym:Acrobot-v1", run=tmp_path / "c", init=tmp_path / "a", steps=64, **options)
     assert read_history(tmp_path / "b")[0]["init"]["path"] == str(checkpoints(tmp_path / "a" / "checkpoints")[-1])

@@ -65,4 +65,4 @@ def _exporter(saved: Any) -> Any:
         return export_feedforward
     if isinstance(getattr(saved, "policy", None), TokenPolicy):
         return export_recurrent
-    raise ConfigError(f"{saved.path} is a {type(saved).__name__}; it cannot be exported")
+    raise ConfigError(f"{saved.path} has a memory; of recurrent policies, only those of mettagrid export")

@@ -65,12 +65,12 @@ def _check_fits(engine: Engine, path: Path, found: Checkpoint, config: RunConfig
     mine, theirs = json.loads(json.dumps(engine.network())), found.info["network"]
     scaled = ("normalise_observations",)
     for here, there, names in (
-        (mine, theirs, sorted((mine.keys() | theirs.keys()) - {"contexts", "tokens"})),
+        (mine, theirs, [name for name in dict.fromkeys([*theirs, *mine]) if name not in ("contexts", "tokens")]),
         (as_dict(config).get("ppo", {}), found.info["config"].get("ppo", {}), scaled),
     ):
         for name in names:
             if here.get(name) != there.get(name):
-                said = f"{name} {there.get(name)}; this run has {here.get(name)}"
+                said = f"{name} {there.get(name, 'none')}; this run has {here.get(name, 'none')}"
                 raise ConfigError(f"init is {path}, whose policies have {said}; they must be the same")
 
 
