@@ -20,8 +20,8 @@ class ImageEngine(TorchEngine):
     name = "torch, images"
 
     def set_threads(self, threads: int) -> None:
+        """Leaves torch's threads alone: gradients of convolutions are summed over them, so that results depend on them."""
         numba.set_num_threads(threads)
-        torch.set_num_threads(threads)
 
     def choose_threads(self) -> int:
         """The number of threads beyond which a gradient gets no faster; sets it."""
@@ -33,7 +33,7 @@ class ImageEngine(TorchEngine):
             logits, values = self._forward(w, x)
             return torch.autograd.grad(logits.sum() + values.sum(), w)
 
-        return fastest(task, self.set_threads, all_threads())
+        return fastest(task, torch.set_num_threads, all_threads())
 
     def _forward(self, weights: Tensor, observation: Tensor) -> tuple[Tensor, Tensor]:
         return self.spec.forward(weights, observation)

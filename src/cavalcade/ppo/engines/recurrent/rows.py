@@ -50,9 +50,10 @@ class RowEngine(RecurrentEngine):
         self._normalise = normalise and policy.layout.image is None
 
     def set_threads(self, threads: int) -> None:
-        """Sets the threads of the network and of games in this process."""
+        """Sets the threads of games in this process, and of the network unless its results depend on them."""
         numba.set_num_threads(threads)
-        torch.set_num_threads(threads)
+        if self.layout.image is None:
+            torch.set_num_threads(threads)
 
     def fresh_state(self, agents: int) -> RowState:
         inputs, real = self.layout.shape[0], torch.float64
