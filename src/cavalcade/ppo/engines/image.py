@@ -20,7 +20,7 @@ class ImageEngine(TorchEngine):
     name = "torch, images"
 
     def set_threads(self, threads: int) -> None:
-        """Leaves torch's threads alone: gradients of convolutions are summed over them, so that results depend on them."""
+        """Leaves torch's threads alone: gradients of convolutions are summed over them, so results depend on them."""
         numba.set_num_threads(threads)
 
     def choose_threads(self) -> int:

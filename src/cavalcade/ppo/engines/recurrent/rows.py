@@ -47,12 +47,13 @@ class RowEngine(RecurrentEngine):
             precision="bf16" if precision == "bf16" else "fp32"
         )  # tf32 is torch's default for cores
         super().__init__(env, policy, config, machine=machine, device=device, **options)
-        self._normalise = normalise and policy.layout.image is None
+        self._convolutions = policy.layout.image is not None
+        self._normalise = normalise and not self._convolutions
 
     def set_threads(self, threads: int) -> None:
         """Sets the threads of games in this process, and of the network unless its results depend on them."""
         numba.set_num_threads(threads)
-        if self.layout.image is None:
+        if not self._convolutions:
             torch.set_num_threads(threads)
 
     def fresh_state(self, agents: int) -> RowState:
