@@ -21,7 +21,7 @@ test: $(VENV)/installed-test
 	$(MAKE) tests
 
 test-fast: $(VENV)/installed-test  # what to run while working: seconds once kernels are compiled
-	$(BIN)/pytest -m "not slow"
+	$(BIN)/pytest -n 2 --dist loadfile -m "not slow"
 
 lint: $(VENV)/installed-test
 	$(BIN)/ruff check
