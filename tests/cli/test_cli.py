@@ -2,7 +2,6 @@
 
 import json
 import os
-import pty
 import re
 import subprocess
 import sys
@@ -17,6 +16,7 @@ from cavalcade.envs.cage2.trace import SHIPPED
 from cavalcade.targets.cage2.play import action_from
 
 from .helpers import refused, run, without_notices
+from .terminal import on_terminal
 
 
 def test_help_lists_every_verb_in_a_line(capsys):
@@ -123,24 +123,10 @@ def test_play_repeats_itself(capsys):
 
 def test_play_on_a_terminal():
     """On a terminal the picture is redrawn in place."""
-    leader, follower = pty.openpty()
-    command = [sys.executable, "-m", "cavalcade", "play", "--horizon", "3", "--delay", "0", "--blue", "sleep"]
-    environment = os.environ | {"TERM": "xterm", "COLUMNS": "100"}
-    with subprocess.Popen(command, stdout=follower, stderr=follower, env=environment) as process:
-        os.close(follower)
-        shown = b""
-        while True:
-            try:
-                chunk = os.read(leader, 4096)
-            except OSError:  # the other side is closed
-                break
-            if not chunk:
-                break
-            shown += chunk
-        assert process.wait() == 0
-    os.close(leader)
-    assert b"\x1b[" in shown
-    plain = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown.decode())
+    status, shown = on_terminal("play", "--horizon", "3", "--delay", "0", "--blue", "sleep", COLUMNS="100")
+    assert status == 0
+    assert "\x1b[" in shown
+    plain = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown)
     assert "step 3   reward 0.0" in plain
     assert "sleep against bline: 3 steps" in plain
 

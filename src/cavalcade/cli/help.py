@@ -20,7 +20,7 @@ def help_asked(args: Sequence[str]) -> bool:
 
 @dataclass(frozen=True)
 class Page:
-    """What there is to say about a command."""
+    """The help page of a command."""
 
     command: str  # e.g. train cage2
     about: str
