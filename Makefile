@@ -11,6 +11,9 @@ CONSTRAINTS := constraints.txt
 endif
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint $(CONSTRAINTS)
 
+# Several test processes share the cores: threads that wait for work must not spin.
+test test-fast tests warm-up: export OMP_WAIT_POLICY := passive
+
 .PHONY: run test test-fast lint types warm-up tests bench clean
 
 run: $(VENV)/installed

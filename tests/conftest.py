@@ -16,13 +16,18 @@ SLOW = (
     "targets/test_memory.py", "targets/test_mettagrid.py", "targets/test_own_red.py",
     "test_api.py", "test_docs.py", "tuning/test_tune.py", "vector/test_hosted.py", "vector/test_ray.py",
     "workflow/test_enforcement.py",
+    "cli/test_cli.py::test_bench", "envs/cage2/test_env.py::test_plain_python", "envs/test_sb3.py::test_ppo_learns",
+    "ppo/engines/recurrent/test_engine.py::test_memory_learns", "ppo/engines/test_host.py::test_a_population_learns",
+    "ppo/engines/test_host.py::test_learning_curves", "ppo/test_algorithm.py::test_no_step_is_taken_beyond",
+    "search/test_verdict.py", "workflow/test_compliance.py::test_threads",
 )  # fmt: skip
 
 
 def pytest_collection_modifyitems(items):
     here = Path(__file__).parent
     for item in items:
-        if item.path.relative_to(here).as_posix().startswith(SLOW):
+        name = f"{item.path.relative_to(here).as_posix()}::{item.name}"
+        if name.startswith(SLOW):
             item.add_marker(pytest.mark.slow)
 
 
