@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from cavalcade.core.contract import Buffers, Environment, EnvSpec, SavedState
 from cavalcade.core.errors import StateError
-from cavalcade.envs.mettagrid.rows import episode_seeds
+from cavalcade.envs.mettagrid.seeds import episode_seeds
 
 _LETTERS = {"wall": "#", "agent": "@", "empty": "."}
 

@@ -10,13 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from cavalcade.envs.mettagrid.seeds import episode_seeds
 from cavalcade.envs.mettagrid.tasks import load_task
-
-
-def episode_seeds(seed: int, index: int, episode: int) -> tuple[int, int]:
-    """Seeds of the map and of the simulator for an episode of an arena; `index` is that of its first agent."""
-    map_seed, own = (int(word >> 1) for word in np.random.SeedSequence([seed, index, episode]).generate_state(2))
-    return map_seed, own
 
 
 def make_rows(fields: dict[str, np.ndarray], start: int, stop: int, options: dict[str, Any]) -> "MettagridRows":

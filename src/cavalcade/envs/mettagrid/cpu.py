@@ -1,0 +1,101 @@
+"""Kernels that step arenas on the CPU, in place; threads take equal shares of the arenas."""
+
+from typing import NamedTuple
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from cavalcade.core.jit import kernel, rule
+from cavalcade.envs.mettagrid.mersenne import seed_words
+from cavalcade.envs.mettagrid.rules import act, begin, cover, look, pay, tell
+
+_END = 255  # byte after the last token
+
+
+class Outputs(NamedTuple):
+    """What a step writes, and its scratch memory. G = N · A rows, T tokens."""
+
+    observation: NDArray[np.uint8]  # (G, 3·T)
+    length: NDArray[np.int32]  # (G,): bytes in use
+    reward: NDArray[np.float32]  # (G,)
+    over: NDArray[np.bool_]  # (N,): episodes that reached their time limit
+    overflow: NDArray[np.int32]  # (N,): most tokens of an observation that did not fit
+    told: NDArray[np.uint32]  # (N, A, M): what others see of an agent
+    told_count: NDArray[np.int32]  # (N, A)
+    lines: NDArray[np.uint32]  # (threads, T + 1): one observation as words
+
+
+@kernel(parallel=True)
+def step(state, tables, actions, outputs, threads):
+    """Steps all arenas."""
+    for part in numba.prange(threads):
+        _step_part(state, tables, actions, outputs, part, threads)
+
+
+@kernel(parallel=True)
+def show(state, tables, wanted, outputs, threads):
+    """Writes the observations of the wanted arenas, (N,) bool."""
+    for part in numba.prange(threads):
+        _show_part(state, tables, wanted, outputs, part, threads)
+
+
+@kernel
+def start(state, tables, arenas, seeds):
+    """Begins episodes in the given arenas, whose maps are set; seeds: of their random generators."""
+    for i in range(len(arenas)):
+        _start(state, tables, arenas[i], seeds[i])
+
+
+@rule
+def _start(state, tables, e, seed):
+    seed_words(state.words, state.position, e, seed)
+    begin(state, tables, e)
+
+
+@rule
+def _step_part(state, tables, actions, outputs, part, parts):
+    arenas, agents = state.place.shape
+    for e in range(arenas * part // parts, arenas * (part + 1) // parts):
+        state.step[e] += 1
+        act(state, tables, actions, e)
+        for a in range(agents):
+            cover(state, tables, e, a)
+        _show_arena(state, tables, outputs, part, e)
+        for a in range(agents):
+            outputs.reward[e * agents + a] = pay(state, tables, e, a)
+        outputs.over[e] = tables.max_steps > 0 and state.step[e] >= tables.max_steps
+
+
+@rule
+def _show_part(state, tables, wanted, outputs, part, parts):
+    arenas = state.place.shape[0]
+    for e in range(arenas * part // parts, arenas * (part + 1) // parts):
+        if wanted[e]:
+            _show_arena(state, tables, outputs, part, e)
+
+
+@rule
+def _show_arena(state, tables, outputs, part, e):
+    agents = state.place.shape[1]
+    for a in range(agents):
+        tell(state, tables, outputs.told, outputs.told_count, e, a)
+    for a in range(agents):
+        count = look(state, tables, outputs.told, outputs.told_count, outputs.lines, part, e, a)
+        if count > tables.tokens:
+            outputs.overflow[e] = max(outputs.overflow[e], count)
+            count = tables.tokens
+        _write_bytes(outputs, part, e * agents + a, count)
+
+
+@rule
+def _write_bytes(outputs, part, g, count):
+    """An observation as bytes; clears what is left of a longer one."""
+    for i in range(count):
+        word = outputs.lines[part, i]
+        outputs.observation[g, 3 * i] = word & np.uint32(255)
+        outputs.observation[g, 3 * i + 1] = (word >> np.uint32(8)) & np.uint32(255)
+        outputs.observation[g, 3 * i + 2] = (word >> np.uint32(16)) & np.uint32(255)
+    for i in range(3 * count, outputs.length[g]):
+        outputs.observation[g, i] = _END
+    outputs.length[g] = 3 * count

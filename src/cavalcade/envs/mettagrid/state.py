@@ -1,0 +1,93 @@
+"""The arrays of a batch of arenas, and the tables of their game. N arenas, A agents each, P cells, R resources.
+
+A cell holds a code: 0 for nothing, 1 … for kinds of objects, OUTSIDE beyond the map, AGENT + a for agent a. Maps have a
+margin on all sides, so that windows never leave the array.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cavalcade.core.errors import StateError
+from cavalcade.envs.mettagrid.game import MOST, Game
+from cavalcade.envs.mettagrid.mersenne import WORDS
+from cavalcade.envs.mettagrid.tables import AGENT, Tables
+
+COUNTS = ("action.noop.success", "action.move.success", "action.move.failed", "action.invalid_index",
+          "status.max_steps_without_motion", "cell.max_distance_from_spawn", "cell.unique_visited")  # fmt: skip
+NOOP, MOVED, FAILED, INVALID, STILL, FAR, UNIQUE = range(len(COUNTS))
+
+
+class State(NamedTuple):
+    """Arenas in progress. Fields from `place` on have a row for each agent."""
+
+    grid: NDArray[np.uint8]  # (N, P)
+    words: NDArray[np.uint32]  # (N, 624): random generator
+    position: NDArray[np.int32]  # (N,)
+    step: NDArray[np.int32]  # (N,)
+    seed: NDArray[np.int64]  # (N,)
+    index: NDArray[np.int64]  # (N,): row of the first agent in the whole batch
+    episode: NDArray[np.int64]  # (N,)
+    order: NDArray[np.int32]  # (N, A): in which agents act
+    place: NDArray[np.int32]  # (N, A): cell
+    spawn: NDArray[np.int32]
+    noted: NDArray[np.int32]  # place after the latest action
+    inventory: NDArray[np.uint16]  # (N, A, R)
+    held: NDArray[np.uint8]  # (N, A, R): resources held, in the order of tokens
+    kinds: NDArray[np.uint8]  # (N, A): how many
+    touched: NDArray[np.bool_]  # (N, A, R): whether an amount ever changed
+    last: NDArray[np.uint8]  # executed action
+    still: NDArray[np.int32]  # steps without motion
+    worth: NDArray[np.float32]  # (N, A, E): latest value of each reward
+    total: NDArray[np.float32]  # return
+    counts: NDArray[np.float32]  # (N, A, C): statistics, see COUNTS
+    gained: NDArray[np.float32]  # (N, A, R)
+    lost: NDArray[np.float32]  # (N, A, R)
+    visited: NDArray[np.uint8]  # (N, A, P), or (N, A, 0) if not counted
+
+
+ARENA_FIELDS = State._fields[: State._fields.index("order")]
+AGENT_FIELDS = State._fields[State._fields.index("order") :]
+
+
+def allocate(game: Game, tables: Tables, arenas: int, *, visited: bool) -> State:
+    """Arrays for arenas that have not begun."""
+    n, a, r, cells = arenas, game.agents, len(game.resources), tables.cells
+    shapes = {
+        "grid": (n, cells), "words": (n, WORDS), "inventory": (n, a, r), "held": (n, a, r), "touched": (n, a, r),
+        "worth": (n, a, len(game.rewards)), "counts": (n, a, len(COUNTS)), "gained": (n, a, r), "lost": (n, a, r),
+        "visited": (n, a, cells if visited else 0),
+    }  # fmt: skip
+    types = State.__annotations__
+    return State(
+        *(
+            np.zeros(shapes.get(name, (n,) if name in ARENA_FIELDS else (n, a)), types[name].__args__[1].__args__[0])
+            for name in State._fields
+        )
+    )
+
+
+def statistic(state: State, game: Game, name: str) -> NDArray[np.float32] | None:
+    """A statistic of all agents by its name in the original, (N, A); None if it is not counted here."""
+    if name in COUNTS:
+        return state.counts[..., COUNTS.index(name)]
+    if name == "action.failed":
+        return state.counts[..., FAILED]
+    resource, _, what = name.rpartition(".")
+    if resource not in game.resources or what not in ("gained", "lost", "amount"):
+        return None
+    r = game.resources.index(resource)
+    if what == "amount":
+        return np.where(state.touched[..., r], state.inventory[..., r], 0).astype(np.float32)
+    return getattr(state, what)[..., r]
+
+
+def check_state(saved: State, tables: Tables, game: Game) -> None:
+    """Raises `StateError` if saved arenas are not possible in this game."""
+    agents = saved.grid >= AGENT
+    if not (agents.sum(1) == game.agents).all() or (saved.inventory > MOST).any() or (saved.position >= WORDS).any():
+        raise StateError("saved arenas are damaged: they hold other agents than the game has")
+    at = np.take_along_axis(saved.grid, saved.place.astype(np.int64) % tables.cells, 1)
+    if not (at == AGENT + np.arange(game.agents)).all():
+        raise StateError("saved arenas are damaged: agents are not where the map shows them")
