@@ -115,7 +115,7 @@ class Arenas(Environment):
         self._ended[arenas] = True
         for i, name in enumerate(self.episode_stat_names):
             found = statistic(self.state, self.game, name)
-            assert found is not None and self.episode_stats is not None
+            assert found is not None
             self.episode_stats[rows, i] = found[arenas].ravel()
         self._begin(arenas)
 
@@ -207,7 +207,7 @@ class Arenas(Environment):
             final_observation=np.zeros((rows, width), np.uint8),
             action_mask=np.ones((rows, game.actions), np.bool_),
         )
-        self.episode_stats = np.zeros((rows, len(self.episode_stat_names)))
+        self.episode_stats: NDArray[np.float64] = np.zeros((rows, len(self.episode_stat_names)))
         self.spec = EnvSpec("mettagrid", rows, Box(0, 255, (width,), np.uint8), Discrete(game.actions))
         self._actions = np.zeros(rows, np.int32)
         self._ended = np.zeros(arenas, np.bool_)  # in the latest step
@@ -240,7 +240,11 @@ class Arenas(Environment):
 
 def uncounted(game: Game, stats: Sequence[str]) -> str:
     """The first statistic that the compiled simulator does not count, or nothing."""
-    known = {*COUNTS, "action.failed", *(f"{r}.{what}" for r in game.resources for what in ("gained", "lost", "amount"))}
+    known = {
+        *COUNTS,
+        "action.failed",
+        *(f"{r}.{what}" for r in game.resources for what in ("gained", "lost", "amount")),
+    }
     return next((name for name in stats if name not in known), "")
 
 
@@ -259,7 +263,9 @@ def _from_rows(rows: NDArray, like: NDArray, name: str, agents: int) -> NDArray:
     """The reverse of `_by_row`; raises `StateError` if the saved field has another shape or type."""
     expected = _by_row(like, name, agents)
     if rows.shape != expected.shape or rows.dtype != expected.dtype:
-        raise StateError(f"{name} of the saved arenas is {rows.dtype} {rows.shape}, not {expected.dtype} {expected.shape}")
+        raise StateError(
+            f"{name} of the saved arenas is {rows.dtype} {rows.shape}, not {expected.dtype} {expected.shape}"
+        )
     if name in AGENT_FIELDS:
         return rows.reshape(like.shape)
     size = like[0].nbytes if len(like) else 0

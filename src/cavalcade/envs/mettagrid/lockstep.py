@@ -5,8 +5,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cavalcade.core.errors import ConfigError
+from cavalcade.core.errors import StateError
 from cavalcade.envs.mettagrid.arenas import Arenas, uncounted
+from cavalcade.envs.mettagrid.package import Engines
 from cavalcade.envs.mettagrid.seeds import episode_seeds
 from cavalcade.envs.mettagrid.state import COUNTS, UNIQUE, statistic
 from cavalcade.envs.mettagrid.supported import game_from
@@ -14,115 +15,92 @@ from cavalcade.envs.mettagrid.supported import game_from
 _HOLD = 0.5  # probability that an agent repeats its action
 
 
-class Original:
-    """An arena of the package's engine."""
-
-    def __init__(self, config: Any):
-        from mettagrid.config.mettagrid_c_config import convert_to_cpp_game_config
-
-        self._game = config.game
-        self._converted, self._renamed = convert_to_cpp_game_config(config.game)
-        n, tokens = config.game.num_agents, config.game.obs.num_tokens
-        self.observation = np.zeros((n, tokens, 3), np.uint8)
-        self.reward = np.zeros(n, np.float32)
-        self.actions = np.zeros(n, np.int32)
-        self._ends = [np.zeros(n, np.bool_), np.zeros(n, np.bool_)]
-        self._vibes = np.zeros(n, np.int32)
-        self.engine: Any = None
-
-    def begin(self, map_seed: int, seed: int) -> None:
-        """Begins an episode."""
-        from mettagrid.config.mettagrid_c_config import rename_map_agents
-        from mettagrid.mettagrid_c import MettaGrid
-
-        builder = self._game.map_builder.model_copy()
-        if "seed" in type(builder).model_fields:
-            builder.seed = map_seed
-        grid = builder.create().build_for_num_agents(self._game.num_agents).grid.tolist()
-        self.engine = MettaGrid(self._converted, rename_map_agents(grid, self._renamed) if self._renamed else grid, seed)
-        for ends in self._ends:
-            ends[:] = False
-        self.engine.set_buffers(self.observation, *self._ends, self.reward, self.actions, self._vibes)
-
-    def agents(self) -> dict[int, Any]:
-        """The agents by number, as the engine describes them."""
-        return {thing["agent_id"]: thing for thing in self.engine.grid_objects().values() if "agent_id" in thing}
+class DifferenceError(StateError):
+    """The simulators differ; the message says where."""
 
 
-def compare(config: Any, steps: int, *, seed: int = 0, wild: float = 0.0, deep: int = 50) -> int:
-    """Steps one arena in both simulators with equal random actions; returns the agent-steps compared.
+def compare(config: Any, steps: int, *, seed: int = 0, wild: float = 0.0, every: int = 50) -> int:
+    """Steps an arena in both simulators with equal random actions; returns the agent-steps compared.
 
-    Observations, rewards and returns are compared in every step; positions, inventories and statistics every `deep`
-    steps and at the end of episodes. wild: share of actions out of range. Raises `ConfigError` at the first difference.
+    Observations and rewards are compared in every step; places, inventories, returns and statistics every so many
+    steps and at the end of episodes. wild: share of actions out of range. Raises `DifferenceError`.
     """
-    game = game_from(config)
-    ours = Arenas(game, game.agents, seed=seed, stats=[COUNTS[UNIQUE]], threads=1)
-    theirs = Original(config)
-    rng = np.random.default_rng(seed)
-    actions = np.zeros(game.agents, np.int32)
-    ours.reset()
-    _begin(theirs, ours)
-    _same("observation", ours, theirs.observation.reshape(game.agents, -1), ours.buffers.observation)
+    pair = _Pair(config, seed)
+    rng, n, count = np.random.default_rng(seed), pair.game.agents, pair.game.actions
+    actions = np.zeros(n, np.int32)
     for step in range(1, steps + 1):
-        fresh = rng.integers(0, game.actions, game.agents)
-        strange = rng.integers(-3, game.actions + 4, game.agents)
-        fresh = np.where(rng.random(game.agents) < wild, strange, fresh)
-        actions = np.where(rng.random(game.agents) < _HOLD, actions, fresh).astype(np.int32)
-        theirs.actions[:] = ours._actions[:] = actions
-        theirs.engine.step()
-        last = ours.clone() if game.max_steps and ours.state.step[0] + 1 >= game.max_steps else None
-        if last is not None:  # before the next episode begins
-            last._actions[:] = actions
-            last._outputs.length[:] = ours._outputs.length
-            from cavalcade.envs.mettagrid import cpu
-
-            cpu.step(last.state, last.tables, last._actions, last._outputs, 1)
-            _deep(last, theirs)
-        ours._step()
-        seen = ours.buffers.final_observation if last is not None else ours.buffers.observation
-        _same("observation", ours, theirs.observation.reshape(game.agents, -1), seen)
-        _same("reward", ours, theirs.reward.view(np.uint32), ours.buffers.reward.view(np.uint32))
-        if last is not None:
-            _begin(theirs, ours)
-        elif step % deep == 0 or step == steps:
-            _deep(ours, theirs)
-    return steps * game.agents
+        fresh = np.where(rng.random(n) < wild, rng.integers(-3, count + 4, n), rng.integers(0, count, n))
+        actions = np.where(rng.random(n) < _HOLD, actions, fresh).astype(np.int32)
+        pair.play(actions)
+        if step % every == 0:
+            pair.compare_all()
+    return steps * n
 
 
-def _begin(theirs: Original, ours: Arenas) -> None:
-    s = ours.state
-    theirs.begin(*episode_seeds(int(s.seed[0]), int(s.index[0]), int(s.episode[0])))
+class _Pair(Arenas):
+    """A compiled arena and the same one of the package."""
 
+    def __init__(self, config: Any, seed: int):
+        game = game_from(config)
+        super().__init__(game, game.agents, seed=seed, stats=[COUNTS[UNIQUE]], threads=1)
+        self._engines, n = Engines(config), game.agents
+        self._tokens, self._paid = np.zeros((n, game.tokens, 3), np.uint8), np.zeros(n, np.float32)
+        self._taken, self._vibes = np.zeros(n, np.int32), np.zeros(n, np.int32)
+        self.reset()
 
-def _deep(ours: Arenas, theirs: Original) -> None:
-    """Compares what observations may not show."""
-    s, t, game = ours.state, ours.tables, ours.game
-    found, stats = theirs.agents(), theirs.engine.get_episode_stats()["agent"]
-    place = np.array([(found[a]["r"] + t.margin) * t.stride + found[a]["c"] + t.margin for a in range(game.agents)])
-    _same("place", ours, place, s.place[0])
-    inventory = np.zeros((game.agents, len(game.resources)), np.int64)
-    for a in range(game.agents):
-        for resource, amount in found[a]["inventory"].items():
-            inventory[a, resource] = amount
-    _same("inventory", ours, inventory, s.inventory[0].astype(np.int64))
-    _same("return", ours, np.asarray(theirs.engine.get_episode_rewards()).view(np.uint32), s.total[0].view(np.uint32))
-    names = {name for agent in stats for name in agent if not uncounted(game, [name])}
-    for name in sorted(names):
-        mine = statistic(s, game, name)
-        assert mine is not None
-        _same(f"statistic {name}", ours, np.array([agent.get(name, 0.0) for agent in stats], np.float32), mine[0])
+    def play(self, actions: NDArray[np.int32]) -> None:
+        """Steps both; actions may be out of range."""
+        self._taken[:] = self._actions[:] = actions
+        self._engine.step()
+        self._step()
+        if not self._outputs.over[0]:
+            self._same("observation", self._tokens, self.buffers.observation)
+            self._same("reward", self._paid.view(np.uint32), self.buffers.reward.view(np.uint32))
 
+    def _begin(self, arenas: NDArray[np.int64]) -> None:
+        super()._begin(arenas)
+        s = self.state
+        self._engine = self._engines.make(*episode_seeds(int(s.seed[0]), int(s.index[0]), int(s.episode[0])))
+        ends = np.zeros(len(self._paid), np.bool_), np.zeros(len(self._paid), np.bool_)
+        self._engine.set_buffers(self._tokens, *ends, self._paid, self._taken, self._vibes)
+        self._same("observation", self._tokens, self.buffers.observation)
 
-def _same(what: str, ours: Arenas, theirs: NDArray, mine: NDArray) -> None:
-    if np.array_equal(theirs, mine):
-        return
-    agent, *rest = (int(i) for i in np.argwhere(theirs != mine)[0])
-    at = f" {rest}" if rest else ""
-    old, new = theirs[agent], mine[agent]
-    if rest:
-        old, new = old[rest[0]], new[rest[0]]
-    s = ours.state
-    raise ConfigError(
-        f"{what}{at} of agent {agent} differs in step {int(s.step[0])} of episode {int(s.episode[0])}, seed "
-        f"{int(s.seed[0])}: the package has {old}, the compiled simulator {new}"
-    )
+    def _end(self, arenas: NDArray[np.int64]) -> None:
+        self._same("observation", self._tokens, self.buffers.observation)
+        self._same("reward", self._paid.view(np.uint32), self.buffers.reward.view(np.uint32))
+        self.compare_all()
+        super()._end(arenas)
+
+    def compare_all(self) -> None:
+        """Compares what observations may not show."""
+        s, t, game = self.state, self.tables, self.game
+        found = {x["agent_id"]: x for x in self._engine.grid_objects().values() if "agent_id" in x}
+        place, inventory = np.zeros_like(s.place[0]), np.zeros_like(s.inventory[0])
+        for a, agent in found.items():
+            place[a] = (agent["r"] + t.margin) * t.stride + agent["c"] + t.margin
+            for resource, amount in agent["inventory"].items():
+                inventory[a, resource] = amount
+        self._same("place", place, s.place[0])
+        self._same("inventory", inventory, s.inventory[0])
+        returns = np.asarray(self._engine.get_episode_rewards())
+        self._same("return", returns.view(np.uint32), s.total[0].view(np.uint32))
+        stats = self._engine.get_episode_stats()["agent"]
+        for name in sorted({name for agent in stats for name in agent if not uncounted(game, [name])}):
+            mine = statistic(s, game, name)
+            assert mine is not None
+            theirs = np.array([agent.get(name, 0.0) for agent in stats], np.float32)
+            self._same(f"statistic {name}", theirs, mine[0])
+
+    def _same(self, what: str, theirs: NDArray, mine: NDArray) -> None:
+        if what == "observation":
+            mine = mine.reshape(theirs.shape)
+        if np.array_equal(theirs, mine):
+            return
+        agent, *rest = (int(i) for i in np.argwhere(theirs != mine)[0])
+        token = f", token {rest[0]}" if what == "observation" else f", resource {rest[0]}" if rest else ""
+        old, new = (x[agent, rest[0]] if rest else x[agent] for x in (theirs, mine))
+        s = self.state
+        raise DifferenceError(
+            f"{what} of agent {agent}{token}, step {int(s.step[0])} of episode {int(s.episode[0])}, seed "
+            f"{int(s.seed[0])}: the package has {old}, the compiled simulator {new}"
+        )

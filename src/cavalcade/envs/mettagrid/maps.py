@@ -55,7 +55,9 @@ def _plan(plan: RandomMap, codes: dict[str, int]) -> tuple[NDArray[np.uint8], ND
         counts = {name: max(1, count // 2) for name, count in counts.items()}
     names = np.repeat([codes[name] for name in counts], list(counts.values())).astype(np.uint8)
     if len(names) + plan.agents > room:
-        raise ConfigError(f"{len(names)} objects and {plan.agents} agents do not fit into {room} cells; enlarge the map")
+        raise ConfigError(
+            f"{len(names)} objects and {plan.agents} agents do not fit into {room} cells; enlarge the map"
+        )
     inside = np.concatenate([names, np.full(plan.agents, AGENT, np.uint8)])
     return border, np.concatenate([inside, np.zeros(room - len(inside), np.uint8)])
 

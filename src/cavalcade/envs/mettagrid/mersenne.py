@@ -1,4 +1,4 @@
-"""The Mersenne Twister of the original, word by word, and its shuffle of the agents' order (libstdc++, GCC 11 or newer).
+"""The Mersenne Twister of the original, word by word, and its shuffle (libstdc++ of GCC 11 or newer).
 
 Words are generated one at a time in place: the same stream as in blocks of 624, at an even cost per step.
 """

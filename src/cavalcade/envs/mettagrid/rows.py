@@ -1,15 +1,15 @@
 """MettaGrid arenas of some rows of a batch, in a worker. A row is an agent.
 
-The C++ simulator writes tokens, rewards and end flags straight into the rows. An episode is a new C++ object, from a
-configuration that is converted once (0.5 ms instead of 4), with its own map and random stream. A time limit is always a
-truncation, whatever the configuration says. The simulator never clears its end flags, and clears rewards when it is
-bound to buffers; this module handles both.
+The C++ simulator writes tokens, rewards and end flags straight into the rows. An episode is a new C++ object with its
+own map and random stream. A time limit is always a truncation, whatever the configuration says. The simulator never
+clears its end flags, and clears rewards when it is bound to buffers; this module handles both.
 """
 
 from typing import Any
 
 import numpy as np
 
+from cavalcade.envs.mettagrid.package import Engines
 from cavalcade.envs.mettagrid.seeds import episode_seeds
 from cavalcade.envs.mettagrid.tasks import load_task
 
@@ -32,10 +32,8 @@ class MettagridRows:
         options: dict[str, Any],
         stats: list[str],
     ):
-        from mettagrid.config.mettagrid_c_config import convert_to_cpp_game_config
-
-        self._game = load_task(task, options).game
-        self._converted, self._renamed = convert_to_cpp_game_config(self._game)
+        self._engines = Engines(load_task(task, options))
+        self._game = self._engines.game
         self._fields, self._stats = fields, stats
         agents = self._game.num_agents
         self._arenas = [slice(row, row + agents) for row in range(start, stop, agents)]
@@ -76,20 +74,11 @@ class MettagridRows:
 
     def _begin(self, i: int, rows: slice) -> None:
         """Begins an episode; its map and random stream depend on (seed, arena, episode number)."""
-        from mettagrid.config.mettagrid_c_config import rename_map_agents
-        from mettagrid.mettagrid_c import MettaGrid
-
         f, game = self._fields, self._game
         f["episodes"][rows] += 1
         first = rows.start
         map_seed, seed = episode_seeds(*(int(f[name][first]) for name in ("seed", "index", "episodes")))
-        builder = game.map_builder.model_copy()
-        if "seed" in type(builder).model_fields:  # hand-drawn maps have no seed
-            builder.seed = map_seed
-        grid = builder.create().build_for_num_agents(game.num_agents).grid.tolist()
-        if self._renamed:
-            grid = rename_map_agents(grid, self._renamed)
-        self._simulators[i] = simulator = MettaGrid(self._converted, grid, seed)
+        self._simulators[i] = simulator = self._engines.make(map_seed, seed)
         tokens = f["observation"][rows].reshape(game.num_agents, -1, 3)
         simulator.set_buffers(
             tokens, f["terminated"][rows], f["truncated"][rows], f["reward"][rows], f["action"][rows], self._vibes

@@ -168,7 +168,9 @@ def look(state, tables, told, told_count, lines, row, e, a):
         if code < AGENT:
             number = np.int64(tables.token_count[code])
             first = np.int64(tables.first_token[code])
-            lines[row, min(count, room)] = tables.object_tokens[first] | place  # no branch: overwritten if there is none
+            lines[row, min(count, room)] = (
+                tables.object_tokens[first] | place
+            )  # no branch: overwritten if there is none
             for i in range(1, number):
                 lines[row, min(count + i, room)] = tables.object_tokens[first + i] | place
             count += number

@@ -4,7 +4,7 @@ A cell holds a code: 0 for nothing, 1 … for kinds of objects, OUTSIDE beyond t
 margin on all sides, so that windows never leave the array.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,13 +59,11 @@ def allocate(game: Game, tables: Tables, arenas: int, *, visited: bool) -> State
         "worth": (n, a, len(game.rewards)), "counts": (n, a, len(COUNTS)), "gained": (n, a, r), "lost": (n, a, r),
         "visited": (n, a, cells if visited else 0),
     }  # fmt: skip
-    types = State.__annotations__
-    return State(
-        *(
-            np.zeros(shapes.get(name, (n,) if name in ARENA_FIELDS else (n, a)), types[name].__args__[1].__args__[0])
-            for name in State._fields
-        )
-    )
+    made: Any = {}
+    for name in State._fields:
+        dtype = State.__annotations__[name].__args__[1].__args__[0]
+        made[name] = np.zeros(shapes.get(name, (n,) if name in ARENA_FIELDS else (n, a)), dtype)
+    return State(**made)
 
 
 def statistic(state: State, game: Game, name: str) -> NDArray[np.float32] | None:

@@ -15,7 +15,9 @@ from cavalcade.envs.mettagrid.tables import AGENT, OUTSIDE
 VERSION = "0.26.22"  # of the package whose rules are compiled
 _ANY: Mapping[str, Any] = {}  # anything goes: the engine ignores it, or it is read below
 _ACTION = dict.fromkeys(("action_handler", "required_resources", "consumed_resources"), _ANY)
-_THING = dict.fromkeys(("pydantic_type", "name", "map_name", "tags", "vibe", "handlers", "on_use_handler"), _ANY)
+_THING: Mapping[str, Any] = dict.fromkeys(
+    ("pydantic_type", "name", "map_name", "tags", "vibe", "handlers", "on_use_handler"), _ANY
+)
 _LISTED: Mapping[str, Any] = {
     **dict.fromkeys(
         ("resource_names", "vibe_names", "num_agents", "max_steps", "episode_truncates", "params", "render", "tags",
@@ -49,22 +51,11 @@ def game_from(config: Any) -> Game:
     for name, thing in things.items():
         _check_listed(thing, _THING, f"objects.{name}.")
     obs, agent, held = game.obs, game.agent, game.agent.inventory
-    for name, size in (("height", obs.height), ("width", obs.width)):
-        if size % 2 == 0 or not 1 <= size <= 15:
-            raise UnsupportedError(f"obs.{name} is {size}; it must be odd and at most 15")
-    _at_most("num_agents", game.num_agents, 256 - AGENT)
-    _at_most("resource_names", len(game.resource_names), MOST_RESOURCES)
-    _at_most("objects", len(game.objects), OUTSIDE - 1)
-    if not 2 <= obs.token_value_base <= 256:
-        raise UnsupportedError(f"obs.token_value_base is {obs.token_value_base}; it must be from 2 to 256")
-    directions = tuple(game.actions.move.allowed_directions)
-    if unknown := [name for name in directions if name not in DIRECTIONS]:
-        raise UnsupportedError(f"actions.move.allowed_directions has {unknown[0]!r}")
     if agent.map_name != agent.name:
         raise UnsupportedError(f"agent.map_name is {agent.map_name!r}")
     vibe = game.actions.change_vibe
     world = obs.global_obs
-    return Game(
+    found = Game(
         agents=game.num_agents,
         max_steps=game.max_steps,
         resources=tuple(game.resource_names),
@@ -77,7 +68,7 @@ def game_from(config: Any) -> Game:
         tokens=obs.num_tokens,
         value_base=obs.token_value_base,
         shown=(world.episode_completion_pct, world.last_action, world.last_reward),
-        directions=directions,
+        directions=tuple(game.actions.move.allowed_directions),
         vibes=len(vibe.vibes) if vibe.enabled else 0,
         agent_tags=tuple(agent.tags),
         agent_vibe=agent.vibe,
@@ -87,6 +78,22 @@ def game_from(config: Any) -> Game:
         more_tags=tuple(game.tags),
         protocol_features=game.protocol_details_obs,
     )
+    return check_supported(found)
+
+
+def check_supported(game: Game) -> Game:
+    """The game itself if its sizes are supported; raises `UnsupportedError`."""
+    for name, size in zip(("height", "width"), game.window, strict=True):
+        if size % 2 == 0 or not 1 <= size <= 15:
+            raise UnsupportedError(f"the {name} of the window is {size}; it must be odd and at most 15")
+    _at_most("agents", game.agents, 256 - AGENT)
+    _at_most("resources", len(game.resources), MOST_RESOURCES)
+    _at_most("kinds of objects", len(game.kinds), OUTSIDE - 1)
+    if not 2 <= game.value_base <= 256:
+        raise UnsupportedError(f"obs.token_value_base is {game.value_base}; it must be from 2 to 256")
+    if unknown := [name for name in game.directions if name not in DIRECTIONS]:
+        raise UnsupportedError(f"actions.move.allowed_directions has {unknown[0]!r}")
+    return game
 
 
 def _check_listed(given: Mapping[str, Any], listed: Mapping[str, Any], path: str) -> None:
@@ -99,7 +106,7 @@ def _check_listed(given: Mapping[str, Any], listed: Mapping[str, Any], path: str
 
 def _at_most(name: str, count: int, most: int) -> None:
     if count > most:
-        raise UnsupportedError(f"{name}: {count} are given, at most {most} are supported")
+        raise UnsupportedError(f"{count} {name} are given, at most {most} are supported")
 
 
 def _kind(name: str, thing: Any, resources: list[str]) -> Kind:

@@ -54,6 +54,7 @@ def tables_of(game: Game, height: int, width: int) -> Tables:
     """Tables for maps of one size."""
     margin = max(game.window) // 2
     stride = width + 2 * margin
+    steps = [DIRECTIONS[name] for name in game.directions]
     around = window_cells(*game.window)
     ids = {name: i for i, name in enumerate(game.resources)}
     limits, groups, shared = _limits(game, ids)
@@ -72,7 +73,7 @@ def tables_of(game: Game, height: int, width: int) -> Tables:
         tokens=game.tokens,
         base=game.value_base,
         digits=game.digits,
-        moves=np.array([row * stride + column for row, column in map(DIRECTIONS.get, game.directions)], np.int32),
+        moves=np.array([row * stride + column for row, column in steps], np.int32),
         shown=np.array(game.shown, np.bool_),
         offsets=np.array([row * stride + column for row, column in around], np.int32),
         places=np.array([(r + game.window[0] // 2) << 4 | (c + game.window[1] // 2) for r, c in around], np.uint32),

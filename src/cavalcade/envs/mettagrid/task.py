@@ -1,7 +1,7 @@
 """Options of a MettaGrid task."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from cavalcade.config.base import Settings, whole
 from cavalcade.config.io import parse_options
@@ -19,6 +19,10 @@ class MettagridTask(Settings):
     """Tokens kept of an observation, the nearest first; the share of observations that had more is a metric."""
     stats: tuple[str, ...] = ()
     """MettaGrid statistics kept of each agent's episode, e.g. heart.gained."""
+
+    simulator: Literal["auto", "compiled", "package"] = "auto"
+    """Who plays: compiled, our own simulator in this process, equal to the package's; package, the mettagrid package in
+    workers; auto, compiled if it supports the task and nothing is said about workers."""
 
     def __post_init__(self):
         super().__post_init__()

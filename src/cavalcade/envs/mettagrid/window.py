@@ -8,13 +8,13 @@ def window_cells(height: int, width: int) -> list[tuple[int, int]]:
     for distance in range(tall + wide + 1):
         for row in range(-distance, distance + 1):
             column = distance - abs(row)
-            for c in (-column, column) if column else (0,):
-                if abs(row) <= tall and abs(c) <= wide and _inside(row, c, tall, wide):
-                    found.append((row, c))
+            found += [(row, c) for c in ((-column, column) if column else (0,)) if _inside(row, c, tall, wide)]
     return found
 
 
 def _inside(row: int, column: int, tall: int, wide: int) -> bool:
+    if abs(row) > tall or abs(column) > wide:
+        return False
     if tall == wide:
         square = row * row + column * column
         tip = square == tall * tall + 1 and tall in (abs(row), abs(column))  # rounds the ends of the axes

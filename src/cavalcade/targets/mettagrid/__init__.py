@@ -1,4 +1,4 @@
-"""MettaGrid: the simulator of the mettagrid package, with a recurrent policy."""
+"""MettaGrid, compiled or hosted, with a recurrent policy."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from cavalcade.config.base import Settings, whole
+from cavalcade.core.contract import Environment
 from cavalcade.core.device import device_named
 from cavalcade.core.errors import ConfigError
 from cavalcade.core.statistics import half_interval
@@ -26,12 +27,12 @@ from cavalcade.ppo.trainer import Callback
 from cavalcade.targets.base import LoadPolicy, Prepared, Progress, Saved, Score, Scores, Setup, Target, no_progress
 from cavalcade.targets.hosting import host_share
 from cavalcade.targets.mettagrid import play
-from cavalcade.targets.mettagrid.arenas import arenas, game_of, layout_of
+from cavalcade.targets.mettagrid.arenas import arenas, game_of, layout_of, who_plays
 from cavalcade.targets.mettagrid.callbacks import callbacks_for
 from cavalcade.targets.mettagrid.config import MettagridConfig
 from cavalcade.targets.mettagrid.policy import RecurrentPolicy, policy_from
 from cavalcade.targets.mettagrid.scoring import heldout_rewards, random_actor
-from cavalcade.vector.hosted import HELDOUT_SEEDS, Hosted
+from cavalcade.vector.hosted import HELDOUT_SEEDS
 
 
 @dataclass(frozen=True)
@@ -57,17 +58,18 @@ class MettagridTarget(Target[MettagridConfig]):
     def run_name(self, config: MettagridConfig) -> str:
         return f"mettagrid-{config.arena.task}"
 
-    def make_env(self, config: MettagridConfig, threads: int = 0, first_index: int = 0) -> Hosted:
-        return arenas(config, first_index)
+    def make_env(self, config: MettagridConfig, threads: int = 0, first_index: int = 0) -> Environment:
+        return arenas(config, first_index, threads)
 
     def prepare(self, config: MettagridConfig, setup: Setup) -> Prepared:
-        """Hosts the arenas in workers and trains in torch, on the CPU or a GPU."""
+        """Plays the arenas here or in workers, and trains in torch, on the CPU or a GPU."""
         ranks = setup.ranks
         threads = setup.threads or (choose_torch_threads() if ranks.size == 1 else max(1, cores() // ranks.local_size))
         use_torch_threads(threads)
         env = self.make_env(config, threads, setup.first_index)
         try:
-            return Prepared(_engine(env, config, setup), threads)
+            note = who_plays(config).note
+            return Prepared(_engine(env, config, setup), threads, [note] if note else [])
         except BaseException:
             env.close()
             raise
@@ -127,7 +129,7 @@ class MettagridTarget(Target[MettagridConfig]):
         return [*lines, f"to watch: {play.HOW_TO_OPEN}"]
 
 
-def _engine(env: Hosted, config: MettagridConfig, setup: Setup) -> RecurrentEngine:
+def _engine(env: Environment, config: MettagridConfig, setup: Setup) -> RecurrentEngine:
     """The engine of a run, with the configured sampling and auxiliary losses."""
     x, c, device = config.auxiliary, config.ppo, device_named(config.machine.device)
     net, actions = config.policy, env.buffers.action_mask.shape[1]

@@ -1,17 +1,24 @@
-"""Arenas of a training, and a check that they fit this machine."""
+"""Arenas of a training, who plays them, and a check that they fit this machine."""
 
 from functools import cache
-from typing import Any
+from importlib import metadata
+from typing import Any, NamedTuple
 
 import psutil
 import torch
 
+from cavalcade.config.hosting import HostConfig
+from cavalcade.core.contract import Environment
 from cavalcade.core.device import device_named
 from cavalcade.core.errors import ConfigError
 from cavalcade.core.threads import cores
+from cavalcade.envs.mettagrid.arenas import Arenas, uncounted
+from cavalcade.envs.mettagrid.game import Game
+from cavalcade.envs.mettagrid.games import GAMES
 from cavalcade.envs.mettagrid.source import mettagrid_source
+from cavalcade.envs.mettagrid.supported import VERSION, UnsupportedError
 from cavalcade.envs.mettagrid.task import MettagridTask
-from cavalcade.envs.mettagrid.tasks import load_task
+from cavalcade.envs.mettagrid.tasks import load_game, load_task
 from cavalcade.policy.tokens import TokenLayout
 from cavalcade.targets.mettagrid.config import MettagridConfig
 from cavalcade.targets.mettagrid.layout import token_layout
@@ -20,30 +27,98 @@ from cavalcade.vector.hosted import Hosted
 _ROOM = 0.8  # share of free memory that buffers may use
 
 
+class Facts(NamedTuple):
+    """Sizes of a task."""
+
+    agents: int
+    actions: int
+    max_steps: int
+    tokens: int
+    layout: TokenLayout
+
+
+class Chosen(NamedTuple):
+    """Who plays a task: the compiled simulator if there is a game, else the package."""
+
+    game: Game | None
+    note: str = ""  # why not the compiled one
+
+
 @cache
 def game_of(task: MettagridTask) -> Any:
     """MettaGridConfig of a task."""
     return load_task(task.task, task.options)
 
 
+@cache
+def chosen(task: MettagridTask) -> Chosen:
+    """Who plays a task; raises `ConfigError` if the compiled simulator is requested and cannot."""
+    if task.simulator == "package":
+        return Chosen(None)
+    reason = _other_version() if task.simulator == "auto" or task.task not in GAMES else ""
+    game = None
+    if not reason:
+        try:
+            game = load_game(task.task, task.options)
+            missing = uncounted(game, task.stats)
+            reason = f"statistic {missing!r} is not counted" if missing else ""
+        except UnsupportedError as error:
+            reason = str(error)
+    if not reason:
+        return Chosen(game)
+    if task.simulator == "compiled":
+        raise ConfigError(f"simulator is compiled, which does not support this: {reason}; take --simulator package")
+    return Chosen(None, f"played by the mettagrid package: {reason}")
+
+
+@cache
+def facts(task: MettagridTask) -> Facts:
+    """Sizes of a task."""
+    game = chosen(task).game
+    if game is not None:
+        names, scales = zip(*game.features, strict=True)
+        kept = min(task.max_tokens, game.tokens)
+        layout = TokenLayout(*game.window, names, scales, len(game.tags), kept)
+        return Facts(game.agents, game.actions, game.max_steps, game.tokens, layout)
+    config = game_of(task)
+    g = config.game
+    layout = token_layout(config, task.max_tokens)
+    return Facts(g.num_agents, len(g.actions.actions()), g.max_steps, g.obs.num_tokens, layout)
+
+
 def layout_of(task: MettagridTask) -> TokenLayout:
     """Token layout of a task."""
-    return token_layout(game_of(task), task.max_tokens)
+    return facts(task).layout
 
 
-def arenas(config: MettagridConfig, first_index: int = 0) -> Hosted:
-    """Hosts the arenas of a training; first_index: index of this rank's first arena."""
-    source = mettagrid_source(config.arena.task, config.arena.options, stats=config.arena.stats)
-    agents = config.ppo.num_envs * source.agents
+def who_plays(config: MettagridConfig) -> Chosen:
+    """Who plays the arenas of a training; options of workers choose the package."""
+    if config.host == HostConfig():
+        return chosen(config.arena)
+    if config.arena.simulator == "compiled":
+        raise ConfigError("simulator is compiled, which has no workers; leave out the options about them")
+    found = chosen(config.arena)
+    return Chosen(None, found.note or "played by the mettagrid package, since options of its workers are given")
+
+
+def arenas(config: MettagridConfig, first_index: int = 0, threads: int = 0) -> Environment:
+    """The arenas of a training; first_index: index of this rank's first arena."""
+    game, known = who_plays(config).game, facts(config.arena)
+    agents = config.ppo.num_envs * known.agents
     config.ppo.steps(agents)
-    check_fits(config, source.agents)
-    return Hosted(source, agents, config.host, seed=config.seed, first_index=first_index * source.agents)
+    check_fits(config, hosted=game is None)
+    first = first_index * known.agents
+    if game is not None:
+        stats = config.arena.stats
+        return Arenas(game, agents, seed=config.seed, stats=stats, first_index=first, threads=threads)
+    source = mettagrid_source(config.arena.task, config.arena.options, stats=config.arena.stats)
+    return Hosted(source, agents, config.host, seed=config.seed, first_index=first)
 
 
-def check_fits(config: MettagridConfig, agents: int) -> None:
+def check_fits(config: MettagridConfig, *, hosted: bool) -> None:
     """Raises `ConfigError` if this machine has too few cores or too little memory, and suggests settings."""
-    c, here = config.ppo, cores()
-    if config.host.workers > here and config.host.backend != "serial":
+    c, here, known = config.ppo, cores(), facts(config.arena)
+    if hosted and config.host.workers > here and config.host.backend != "serial":
         fewer = max(1, here)
         size = f"--workers {fewer} --num-envs {max(1, c.num_envs * fewer // config.host.workers)}"
         raise ConfigError(
@@ -54,7 +129,7 @@ def check_fits(config: MettagridConfig, agents: int) -> None:
     state = 8 * config.policy.width / c.bptt_horizon
     experience = int(c.batch_size * (3 * config.arena.max_tokens + 32 + state))
     needed = 0 if on_gpu else experience
-    needed += c.num_envs * agents * 2 * 3 * game_of(config.arena).game.obs.num_tokens + c.num_envs * 500_000
+    needed += c.num_envs * known.agents * 2 * 3 * known.tokens + c.num_envs * (500_000 if hosted else 10_000)
     if on_gpu:
         there = torch.cuda.mem_get_info()[0]
         if experience > _ROOM * there:
@@ -69,3 +144,12 @@ def check_fits(config: MettagridConfig, agents: int) -> None:
             f"buffers of {needed / 2**30:.1f} GiB do not fit into {free / 2**30:.1f} GiB of free memory; lower "
             f"--batch-size and --num-envs to about {share:.0%}, or --max-tokens"
         )
+
+
+def _other_version() -> str:
+    """Says that the package is installed in another version than the one whose rules are compiled."""
+    try:
+        found = metadata.version("mettagrid")
+    except metadata.PackageNotFoundError:
+        return ""
+    return "" if found == VERSION else f"its version is {found}; the compiled simulator equals {VERSION}"

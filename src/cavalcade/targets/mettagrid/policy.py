@@ -20,7 +20,7 @@ from cavalcade.ppo.recurrent_policy import RecurrentState
 from cavalcade.ppo.returns import scale_from
 from cavalcade.ppo.state import load_into
 from cavalcade.targets.base import Saved
-from cavalcade.targets.mettagrid.arenas import game_of, layout_of
+from cavalcade.targets.mettagrid.arenas import facts, layout_of
 from cavalcade.targets.mettagrid.config import MettagridConfig
 
 
@@ -100,7 +100,7 @@ class RecurrentPolicy:
 
     def check_suits(self, task: MettagridTask, what: str) -> None:
         """Raises `ConfigError` if a task has other observations or actions than the policy; what: its role."""
-        layout, actions, mine = layout_of(task), len(game_of(task).game.actions.actions()), self.policy.layout
+        layout, actions, mine = layout_of(task), facts(task).actions, self.policy.layout
         same = layout.features == self.features and layout.tags == self.tags and actions == self.policy.actions
         window = (layout.height, layout.width, layout.scales) == (mine.height, mine.width, mine.scales)
         if not same or not window:

@@ -6,9 +6,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavalcade.config.hosting import WorkerConfig
+from cavalcade.core.contract import Environment
+from cavalcade.envs.mettagrid.arenas import Arenas
 from cavalcade.envs.mettagrid.source import mettagrid_source
 from cavalcade.envs.mettagrid.task import MettagridTask
-from cavalcade.targets.mettagrid.arenas import game_of
+from cavalcade.targets.mettagrid.arenas import chosen, facts
 from cavalcade.vector.hosted import HELDOUT_SEEDS, Hosted
 
 
@@ -16,9 +18,13 @@ def heldout_rewards(
     actor: Any, task: MettagridTask, count: int, *, seed: int, backend: Any = "serial", steps: int = 0
 ) -> NDArray:
     """Rewards per agent-step of whole episodes on held-out maps, (count,)."""
-    source = mettagrid_source(task.task, task.options)
-    steps = steps or game_of(task).game.max_steps or 1000
-    env = Hosted(source, count * source.agents, WorkerConfig(backend=backend), seed=HELDOUT_SEEDS + seed)
+    known, game = facts(task), chosen(task).game
+    steps, rows = steps or known.max_steps or 1000, count * known.agents
+    if game is not None:
+        env: Environment = Arenas(game, rows, seed=HELDOUT_SEEDS + seed)
+    else:
+        source = mettagrid_source(task.task, task.options)
+        env = Hosted(source, rows, WorkerConfig(backend=backend), seed=HELDOUT_SEEDS + seed)
     try:
         env.reset()
         total = np.zeros(env.spec.num_envs)
@@ -26,7 +32,7 @@ def heldout_rewards(
             total += env.step(actor(env)).reward
     finally:
         env.close()
-    return total.reshape(count, source.agents).mean(1) / steps
+    return total.reshape(count, known.agents).mean(1) / steps
 
 
 def random_actor(seed: int) -> Any:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from contextlib import nullcontext
 from typing import Any
 
+import numba
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -98,6 +99,8 @@ class RecurrentEngine(Engine):
 
     def set_threads(self, threads: int) -> None:
         torch.set_num_threads(threads)
+        if not self.env.out_of_process:
+            numba.set_num_threads(threads)
 
     def collect(self) -> Episodes:
         self._dropped = 0

@@ -1,0 +1,84 @@
+"""The mettagrid package: games as its configurations, and its engine."""
+
+from typing import Any
+
+from cavalcade.envs.mettagrid.game import Game, Kind, Reward
+
+
+class Engines:
+    """Makes engines of the package for a MettaGridConfig, which is converted once (0.5 ms an engine instead of 4)."""
+
+    def __init__(self, config: Any):
+        from mettagrid.config.mettagrid_c_config import convert_to_cpp_game_config
+
+        self.game = config.game
+        self._converted, self._renamed = convert_to_cpp_game_config(config.game)
+
+    def make(self, map_seed: int, seed: int) -> Any:
+        """An engine at the start of an episode."""
+        from mettagrid.config.mettagrid_c_config import rename_map_agents
+        from mettagrid.mettagrid_c import MettaGrid
+
+        builder = self.game.map_builder.model_copy()
+        if "seed" in type(builder).model_fields:  # hand-drawn maps have no seed
+            builder.seed = map_seed
+        grid = builder.create().build_for_num_agents(self.game.num_agents).grid.tolist()
+        return MettaGrid(self._converted, rename_map_agents(grid, self._renamed) if self._renamed else grid, seed)
+
+
+def config_of(game: Game, label: str) -> Any:
+    """The MettaGridConfig of a game with random maps."""
+    from mettagrid.config import mettagrid_config
+    from mettagrid.map_builder.random_map import RandomMapBuilder
+
+    m: Any = mettagrid_config
+    plan = game.map
+    limits = {
+        limit.resources[0]: m.ResourceLimitsConfig(base=limit.base, resources=list(limit.resources))
+        for limit in game.limits
+    }
+    return m.MettaGridConfig(
+        label=label,
+        game=m.GameConfig(
+            num_agents=game.agents,
+            max_steps=game.max_steps,
+            episode_truncates=True,
+            resource_names=list(game.resources),
+            obs=m.ObsConfig(width=game.window[1], height=game.window[0], num_tokens=game.tokens),
+            actions=m.ActionsConfig(
+                noop=m.NoopActionConfig(),
+                move=m.MoveActionConfig(),
+                change_vibe=m.ChangeVibeActionConfig(enabled=False),
+            ),
+            objects={kind.name: _object(kind) for kind in game.kinds},
+            agent=m.AgentConfig(
+                rewards={entry.resource: _reward(entry) for entry in game.rewards},
+                inventory=m.InventoryConfig(default_limit=game.default_limit, limits=limits),
+            ),
+            map_builder=RandomMapBuilder.Config(
+                width=plan.width,
+                height=plan.height,
+                agents=plan.agents,
+                border_width=plan.border,
+                objects=dict(plan.objects),
+            ),
+        ),
+    )
+
+
+def _object(kind: Kind) -> Any:
+    from mettagrid.config.handler_config import Handler, actorHas, updateActor
+    from mettagrid.config.mettagrid_config import GridObjectConfig, WallConfig
+
+    if kind.use is None:
+        return WallConfig() if kind.wall else GridObjectConfig(name=kind.name)
+    needs = [actorHas(dict(kind.use.needs))] if kind.use.needs else []
+    handler = Handler(name="use", filters=needs, mutations=[updateActor(dict(kind.use.deltas))])
+    return GridObjectConfig(name=kind.name, on_use_handler=handler)
+
+
+def _reward(entry: Reward) -> Any:
+    from mettagrid.config.game_value import InventoryValue
+    from mettagrid.config.reward_config import reward
+
+    return reward(InventoryValue(item=entry.resource), weight=entry.weight, max=entry.most)
