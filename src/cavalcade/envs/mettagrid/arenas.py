@@ -189,15 +189,17 @@ class Arenas(Environment):
         self.state = allocate(game, self.tables, arenas, visited=COUNTS[UNIQUE] in self.episode_stat_names)
         width = 3 * game.tokens
         self._parts = min(self.threads, arenas)
+        observation = np.full((rows, width), _END, np.uint8)
         self._outputs = cpu.Outputs(
-            observation=np.full((rows, width), _END, np.uint8),
+            observation=observation,
+            by_four=observation.view(np.uint32) if width % 4 == 0 else np.zeros((0, 0), np.uint32),
             length=np.zeros(rows, np.int32),
             reward=np.zeros(rows, np.float32),
             over=np.zeros(arenas, np.bool_),
             overflow=np.zeros(arenas, np.int32),
             told=np.zeros((arenas, game.agents, self.tables.told), np.uint32),
             told_count=np.zeros((arenas, game.agents), np.int32),
-            lines=np.zeros((self._parts, game.tokens + 1), np.uint32),
+            lines=np.zeros((self._parts, self.tables.most_tokens), np.uint32),
         )
         self.buffers = Buffers(
             observation=self._outputs.observation,

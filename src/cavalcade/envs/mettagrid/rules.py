@@ -148,7 +148,7 @@ def tell(state, tables, told, told_count, e, a):
 
 @rule
 def look(state, tables, told, told_count, lines, row, e, a):
-    """Writes the tokens that an agent sees to a row of `lines`; returns their number, which may exceed its length."""
+    """Writes the tokens that an agent sees to a row of `lines`, which has room for all; returns their number."""
     count = 0
     if tables.shown[0]:
         step, most = np.int64(state.step[e]), np.int64(tables.max_steps)
@@ -161,23 +161,20 @@ def look(state, tables, told, told_count, lines, row, e, a):
     if tables.shown[2]:
         lines[row, count] = np.uint32(NOWHERE | LAST_REWARD << 8)
         count += 1
-    here, room = np.int64(state.place[e, a]), lines.shape[1] - 1
+    here = np.int64(state.place[e, a])
     for k in range(tables.offsets.shape[0]):
         code = np.int64(state.grid[e, here + tables.offsets[k]])
-        place = tables.places[k]
-        if code < AGENT:
-            number = np.int64(tables.token_count[code])
-            first = np.int64(tables.first_token[code])
-            lines[row, min(count, room)] = (
-                tables.object_tokens[first] | place
-            )  # no branch: overwritten if there is none
-            for i in range(1, number):
-                lines[row, min(count + i, room)] = tables.object_tokens[first + i] | place
+        place, number = tables.places[k], np.int64(tables.token_count[code])
+        lines[row, count] = tables.only_token[code] | place  # no branch: the next token overwrites it if there is none
+        if number <= 1:
             count += number
+        elif code < AGENT:
+            for i in range(tables.first_token[code], tables.first_token[code] + number):
+                lines[row, count] = tables.object_tokens[i] | place
+                count += 1
         else:
-            other = code - AGENT
-            for i in range(told_count[e, other]):
-                lines[row, min(count, room)] = told[e, other, i] | place
+            for i in range(told_count[e, code - AGENT]):
+                lines[row, count] = told[e, code - AGENT, i] | place
                 count += 1
     return count
 

@@ -35,11 +35,13 @@ class Tables(NamedTuple):
     first_delta: NDArray[np.int32]  # (257,): of each code, and the end
     delta_resource: NDArray[np.int32]
     delta_amount: NDArray[np.int32]
-    token_count: NDArray[np.int32]  # (256,): tokens of an object
+    token_count: NDArray[np.uint8]  # (256,): tokens of an object; 255 of an agent
+    only_token: NDArray[np.uint32]  # (256,): the first of them
     first_token: NDArray[np.int32]  # (256,): in `object_tokens`
     object_tokens: NDArray[np.uint32]  # without place
     agent_tokens: NDArray[np.uint32]  # tags and vibe of every agent, without place
     told: int  # M, most tokens of an agent
+    most_tokens: int  # of an observation, whether allowed or not
     limits: NDArray[np.int32]  # (R,)
     groups: NDArray[np.int32]  # (R,): resources of one group share a limit
     shared: NDArray[np.bool_]  # (R,): whether others are in the group
@@ -63,7 +65,9 @@ def tables_of(game: Game, height: int, width: int) -> Tables:
         initial[ids[name]] = amount
     held = initial_order([ids[name] for name, amount in game.initial if amount])
     amounts = int(max([0, *limits, *initial])) + 1
+    objects = _objects(game, ids)
     agent_tokens = _tag_tokens(game, ("type:agent", *game.agent_tags), game.agent_vibe)
+    told = len(agent_tokens) + len(ids) * game.digits + 2
     return Tables(
         cells=stride * (height + 2 * margin),
         stride=stride,
@@ -77,9 +81,10 @@ def tables_of(game: Game, height: int, width: int) -> Tables:
         shown=np.array(game.shown, np.bool_),
         offsets=np.array([row * stride + column for row, column in around], np.int32),
         places=np.array([(r + game.window[0] // 2) << 4 | (c + game.window[1] // 2) for r, c in around], np.uint32),
-        **_objects(game, ids),
+        **objects,
         agent_tokens=agent_tokens,
-        told=len(agent_tokens) + len(ids) * game.digits + 2,
+        told=told,
+        most_tokens=4 + len(around) * max(told, *objects["token_count"][:AGENT].tolist()),
         limits=limits,
         groups=groups,
         shared=shared,
@@ -100,7 +105,9 @@ def map_codes(game: Game) -> dict[str, int]:
 def _objects(game: Game, ids: dict[str, int]) -> dict[str, Any]:
     """Handlers and tokens by code."""
     usable, needs = np.zeros(_CODES, np.bool_), np.zeros((_CODES, len(ids)), np.int32)
-    count, first_token, first_delta = (np.zeros(_CODES + extra, np.int32) for extra in (0, 0, 1))
+    count, only = np.zeros(_CODES, np.uint8), np.zeros(_CODES, np.uint32)
+    first_token, first_delta = np.zeros(_CODES, np.int32), np.zeros(_CODES + 1, np.int32)
+    count[AGENT:] = 255
     deltas: list[tuple[int, int]] = []
     tokens: list[int] = []
     for code in range(_CODES):
@@ -110,7 +117,7 @@ def _objects(game: Game, ids: dict[str, int]) -> dict[str, Any]:
         kind = game.kinds[code - 1]
         mine = _tag_tokens(game, (f"type:{kind.name}", *kind.tags), kind.vibe).tolist()
         tokens += mine
-        count[code] = len(mine)
+        count[code], only[code] = len(mine), mine[0]
         if kind.use is not None:
             usable[code] = True
             for name, amount in kind.use.needs:
@@ -121,7 +128,7 @@ def _objects(game: Game, ids: dict[str, int]) -> dict[str, Any]:
         "usable": usable, "needs": needs, "first_delta": first_delta,
         "delta_resource": np.array([resource for resource, _ in deltas], np.int32),
         "delta_amount": np.array([amount for _, amount in deltas], np.int32),
-        "token_count": count, "first_token": first_token, "object_tokens": np.array([*tokens, 0], np.uint32),
+        "token_count": count, "only_token": only, "first_token": first_token, "object_tokens": np.array(tokens, np.uint32),
     }  # fmt: skip
 
 
