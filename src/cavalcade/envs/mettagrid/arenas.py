@@ -157,22 +157,22 @@ class Arenas(Environment):
     def save_state(self, indices: ArrayLike | None = None) -> SavedState:
         """A copy of the games; fields of whole arenas are cut into equal parts, one for each agent's row."""
         arenas = self._arenas_of(indices)
-        return {name: _by_row(getattr(self.state, name)[arenas], name, self.game.agents) for name in State._fields}
+        return {name: _by_row(getattr(self.state, name)[arenas], name, self.game.agents) for name in self._fields}
 
     def load_state(self, saved: SavedState, indices: ArrayLike | None = None) -> None:
         """Loads saved games into all or the given rows; nothing changes if they do not fit."""
         arenas = self._arenas_of(indices)
         if indices is not None and not self._begun:
             raise StateError("load_state with indices before the first reset; call reset() once")
-        found = {}
-        for name in State._fields:
+        found = self.state._asdict()
+        for name in self._fields:
             like = getattr(self.state, name)[arenas]
             if name not in saved:
                 raise StateError(f"{name} of the saved arenas is missing")
             found[name] = _from_rows(np.asarray(saved[name]), like, name, self.game.agents)
         check_state(State(**found), self.tables, self.game)
-        for name, array in found.items():
-            getattr(self.state, name)[arenas] = array
+        for name in self._fields:
+            getattr(self.state, name)[arenas] = found[name]
         self._begun = True
         self._show(arenas)
 
@@ -187,6 +187,7 @@ class Arenas(Environment):
     def _allocate(self, arenas: int) -> None:
         game, rows = self.game, arenas * self.game.agents
         self.state = allocate(game, self.tables, arenas, visited=COUNTS[UNIQUE] in self.episode_stat_names)
+        self._fields = [name for name in State._fields if getattr(self.state, name).size]
         width = 3 * game.tokens
         self._parts = min(self.threads, arenas)
         observation = np.full((rows, width), _END, np.uint8)

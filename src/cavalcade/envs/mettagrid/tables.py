@@ -128,7 +128,8 @@ def _objects(game: Game, ids: dict[str, int]) -> dict[str, Any]:
         "usable": usable, "needs": needs, "first_delta": first_delta,
         "delta_resource": np.array([resource for resource, _ in deltas], np.int32),
         "delta_amount": np.array([amount for _, amount in deltas], np.int32),
-        "token_count": count, "only_token": only, "first_token": first_token, "object_tokens": np.array(tokens, np.uint32),
+        "token_count": count, "only_token": only, "first_token": first_token,
+        "object_tokens": np.array(tokens, np.uint32),
     }  # fmt: skip
 
 
