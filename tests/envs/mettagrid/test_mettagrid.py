@@ -116,7 +116,7 @@ def test_tasks_of_ones_own(tmp_path, monkeypatch):
     ("task", "options", "words"),
     [
         ("chess", {}, "task is 'chess'; it must be one of forage"),
-        ("forage", {"agents": "many"}, "cannot be made"),
+        ("forage", {"agents": "many"}, "agents is 'many'; it must be a whole number"),
         ("forage", {"speed": 3}, "cannot be made"),
         ("mettagrid.builder.envs:make_arena", {"num_agents": 4}, "no source of reward"),
         ("no.such:thing", {}, "cannot be made"),

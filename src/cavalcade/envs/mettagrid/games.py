@@ -108,7 +108,8 @@ def _game(
     limits: dict[str, int],
 ) -> Game:
     at_least("max_steps", max_steps, 0)
-    for name, value in {"agents": agents, "window": window, "tokens": tokens, "size": size - 2}.items():
+    at_least("size", size, 3)
+    for name, value in {"agents": agents, "window": window, "tokens": tokens}.items():
         at_least(name, value, 1)
     for name, value in counts.items():
         at_least(f"{name}s", value, 0)
