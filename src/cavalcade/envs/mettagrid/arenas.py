@@ -68,7 +68,7 @@ class Arenas(Environment):
             self._seed(seed)
         arenas = np.arange(self.arenas) if indices is None else np.unique(np.asarray(indices) // self.game.agents)
         self._begin(arenas)
-        rows = self._rows(arenas)
+        rows = self.rows_of(arenas)
         b = self.buffers
         b.terminated[rows] = b.truncated[rows] = False
         b.final_observation[rows] = 0
@@ -109,15 +109,18 @@ class Arenas(Environment):
 
     def _end(self, arenas: NDArray[np.int64]) -> None:
         """Writes final observations and statistics of episodes and begins the next."""
-        rows, b = self._rows(arenas), self.buffers
+        rows, b = self.rows_of(arenas), self.buffers
         b.final_observation[rows] = b.observation[rows]
         b.truncated[rows] = True
         self._ended[arenas] = True
-        for i, name in enumerate(self.episode_stat_names):
-            found = statistic(self.state, self.game, name)
-            assert found is not None
-            self.episode_stats[rows, i] = found[arenas].ravel()
+        if self.episode_stat_names:
+            self.episode_stats[rows] = self.statistics_of(arenas)
         self._begin(arenas)
+
+    def statistics_of(self, arenas: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Statistics of the agents of arenas so far, (rows, F)."""
+        found = [statistic(self.state, self.game, name) for name in self.episode_stat_names]
+        return np.stack([x[arenas].ravel() for x in found if x is not None], axis=1).astype(np.float64)
 
     def _begin(self, arenas: NDArray[np.int64]) -> None:
         """Begins episodes; maps and random streams depend on (seed, row of the first agent, episode number)."""
@@ -125,16 +128,20 @@ class Arenas(Environment):
         s.episode[arenas] += 1
         own = np.zeros(len(arenas), np.int64)
         for i, e in enumerate(arenas):
-            map_seed, own[i] = episode_seeds(int(s.seed[e]), int(s.index[e]), int(s.episode[e]))
-            codes = self._maps.build(map_seed)
-            if codes.shape != (self._maps.height, self._maps.width):
-                raise ConfigError(f"maps have shapes {codes.shape} and {self._maps.height, self._maps.width}")
-            s.grid[e], cells = place_map(codes, self.tables.margin, OUTSIDE)
-            if len(cells) != self.game.agents:
-                raise ConfigError(f"the map of seed {map_seed} has {len(cells)} agents, not {self.game.agents}")
-            s.place[e] = cells
+            s.grid[e], s.place[e], own[i] = self.map_of(int(e), int(s.episode[e]))
         cpu.start(s, self.tables, arenas, own)
         self._show(arenas)
+
+    def map_of(self, e: int, episode: int) -> tuple[NDArray[np.uint8], NDArray[np.int64], int]:
+        """The cells of an episode's map, the places of its agents, and the seed of its random generator."""
+        map_seed, own = episode_seeds(int(self.state.seed[e]), int(self.state.index[e]), episode)
+        codes = self._maps.build(map_seed)
+        if codes.shape != (self._maps.height, self._maps.width):
+            raise ConfigError(f"maps have shapes {codes.shape} and {self._maps.height, self._maps.width}")
+        grid, cells = place_map(codes, self.tables.margin, OUTSIDE)
+        if len(cells) != self.game.agents:
+            raise ConfigError(f"the map of seed {map_seed} has {len(cells)} agents, not {self.game.agents}")
+        return grid, cells, own
 
     def _show(self, arenas: NDArray[np.int64]) -> None:
         """Writes the observations of some arenas to the buffers."""
@@ -200,7 +207,7 @@ class Arenas(Environment):
             overflow=np.zeros(arenas, np.int32),
             told=np.zeros((arenas, game.agents, self.tables.told), np.uint32),
             told_count=np.zeros((arenas, game.agents), np.int32),
-            lines=np.zeros((self._parts, self.tables.most_tokens), np.uint32),
+            lines=np.zeros((self._parts, game.tokens + 1), np.uint32),
         )
         self.buffers = Buffers(
             observation=self._outputs.observation,
@@ -226,7 +233,8 @@ class Arenas(Environment):
         s.index[:] = self._first_index + self.game.agents * np.tile(np.arange(share), len(seeds))
         s.episode[:] = 0
 
-    def _rows(self, arenas: NDArray[np.int64]) -> NDArray[np.int64]:
+    def rows_of(self, arenas: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The rows of the agents of arenas."""
         agents = self.game.agents
         return (arenas[:, None] * agents + np.arange(agents)).ravel()
 
@@ -236,7 +244,7 @@ class Arenas(Environment):
             return np.arange(self.arenas)
         rows, agents = np.asarray(indices), self.game.agents
         arenas = rows[::agents] // agents
-        if len(rows) % agents or not (self._rows(arenas) == rows).all():
+        if len(rows) % agents or not (self.rows_of(arenas) == rows).all():
             raise StateError(f"rows of an arena stay together: give all {agents} of them, in order")
         return arenas
 

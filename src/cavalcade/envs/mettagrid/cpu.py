@@ -24,7 +24,7 @@ class Outputs(NamedTuple):
     overflow: NDArray[np.int32]  # (N,): most tokens of an observation that did not fit
     told: NDArray[np.uint32]  # (N, A, M): what others see of an agent
     told_count: NDArray[np.int32]  # (N, A)
-    lines: NDArray[np.uint32]  # (threads, most tokens): one observation as words
+    lines: NDArray[np.uint32]  # (threads, T + 1): one observation as words
 
 
 @kernel(parallel=True)

@@ -148,33 +148,37 @@ def tell(state, tables, told, told_count, e, a):
 
 @rule
 def look(state, tables, told, told_count, lines, row, e, a):
-    """Writes the tokens that an agent sees to a row of `lines`, which has room for all; returns their number."""
+    """Writes the tokens that an agent sees to a row of `lines` but for its last column, as many as fit.
+
+    Returns their number, whether they fit or not.
+    """
+    room = lines.shape[1] - 1
     count = 0
     if tables.shown[0]:
         step, most = np.int64(state.step[e]), np.int64(tables.max_steps)
         share = 0 if most == 0 else 255 if step >= most else 256 * step // most
-        lines[row, count] = np.uint32(NOWHERE | COMPLETION << 8 | share << 16)
+        lines[row, min(count, room)] = np.uint32(NOWHERE | COMPLETION << 8 | share << 16)
         count += 1
     if tables.shown[1]:
-        lines[row, count] = np.uint32(NOWHERE | LAST_ACTION << 8 | np.int64(state.last[e, a]) << 16)
+        lines[row, min(count, room)] = np.uint32(NOWHERE | LAST_ACTION << 8 | np.int64(state.last[e, a]) << 16)
         count += 1
     if tables.shown[2]:
-        lines[row, count] = np.uint32(NOWHERE | LAST_REWARD << 8)
+        lines[row, min(count, room)] = np.uint32(NOWHERE | LAST_REWARD << 8)
         count += 1
     here = np.int64(state.place[e, a])
     for k in range(tables.offsets.shape[0]):
         code = np.int64(state.grid[e, here + tables.offsets[k]])
         place, number = tables.places[k], np.int64(tables.token_count[code])
-        lines[row, count] = tables.only_token[code] | place  # no branch: the next token overwrites it if there is none
+        lines[row, min(count, room)] = tables.only_token[code] | place  # if there is none, the next overwrites it
         if number <= 1:
             count += number
         elif code < AGENT:
             for i in range(tables.first_token[code], tables.first_token[code] + number):
-                lines[row, count] = tables.object_tokens[i] | place
+                lines[row, min(count, room)] = tables.object_tokens[i] | place
                 count += 1
         else:
             for i in range(told_count[e, code - AGENT]):
-                lines[row, count] = told[e, code - AGENT, i] | place
+                lines[row, min(count, room)] = told[e, code - AGENT, i] | place
                 count += 1
     return count
 

@@ -41,7 +41,6 @@ class Tables(NamedTuple):
     object_tokens: NDArray[np.uint32]  # without place
     agent_tokens: NDArray[np.uint32]  # tags and vibe of every agent, without place
     told: int  # M, most tokens of an agent
-    most_tokens: int  # of an observation, whether allowed or not
     limits: NDArray[np.int32]  # (R,)
     groups: NDArray[np.int32]  # (R,): resources of one group share a limit
     shared: NDArray[np.bool_]  # (R,): whether others are in the group
@@ -65,9 +64,7 @@ def tables_of(game: Game, height: int, width: int) -> Tables:
         initial[ids[name]] = amount
     held = initial_order([ids[name] for name, amount in game.initial if amount])
     amounts = int(max([0, *limits, *initial])) + 1
-    objects = _objects(game, ids)
     agent_tokens = _tag_tokens(game, ("type:agent", *game.agent_tags), game.agent_vibe)
-    told = len(agent_tokens) + len(ids) * game.digits + 2
     return Tables(
         cells=stride * (height + 2 * margin),
         stride=stride,
@@ -81,10 +78,9 @@ def tables_of(game: Game, height: int, width: int) -> Tables:
         shown=np.array(game.shown, np.bool_),
         offsets=np.array([row * stride + column for row, column in around], np.int32),
         places=np.array([(r + game.window[0] // 2) << 4 | (c + game.window[1] // 2) for r, c in around], np.uint32),
-        **objects,
+        **_objects(game, ids),
         agent_tokens=agent_tokens,
-        told=told,
-        most_tokens=4 + len(around) * max(told, *objects["token_count"][:AGENT].tolist()),
+        told=len(agent_tokens) + len(ids) * game.digits + 2,
         limits=limits,
         groups=groups,
         shared=shared,

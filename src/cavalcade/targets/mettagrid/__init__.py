@@ -13,6 +13,8 @@ from cavalcade.core.device import device_named
 from cavalcade.core.errors import ConfigError
 from cavalcade.core.statistics import half_interval
 from cavalcade.core.threads import cores, use_torch_threads
+from cavalcade.envs.mettagrid.arenas import Arenas
+from cavalcade.envs.mettagrid.device import DeviceArenas
 from cavalcade.envs.mettagrid.episode import record_episode
 from cavalcade.policy.recurrent import TokenPolicy, seeded
 from cavalcade.ppo.auxiliary.contrastive import Contrastive
@@ -22,6 +24,7 @@ from cavalcade.ppo.auxiliary.statistics import Statistics
 from cavalcade.ppo.distributed import Ranks
 from cavalcade.ppo.engine import Engine
 from cavalcade.ppo.engines.recurrent.engine import RecurrentEngine
+from cavalcade.ppo.engines.recurrent.resident import ResidentEngine
 from cavalcade.ppo.threads import choose_torch_threads
 from cavalcade.ppo.trainer import Callback
 from cavalcade.targets.base import LoadPolicy, Prepared, Progress, Saved, Score, Scores, Setup, Target, no_progress
@@ -137,7 +140,12 @@ def _engine(env: Environment, config: MettagridConfig, setup: Setup) -> Recurren
         config.seed,
         lambda: TokenPolicy(layout_of(config.arena), actions, encoder=net.encoder, core=net.core, width=net.width),
     )
-    engine = RecurrentEngine(env, policy, c, machine=config.machine, device=device, seed=config.seed, ranks=setup.ranks)
+    options: Any = {"machine": config.machine, "device": device, "seed": config.seed, "ranks": setup.ranks}
+    if isinstance(env, Arenas) and device.type == "cuda" and setup.ranks.size == 1 and not config.machine.offload:
+        games, graphs = DeviceArenas(env, policy.layout.tokens, device), config.machine.compile == "off"
+        engine: RecurrentEngine = ResidentEngine(games, env, policy, c, graphs=graphs, **options)
+    else:
+        engine = RecurrentEngine(env, policy, c, **options)
     if x.priority_alpha:
         engine.sampler = Prioritised(config.seed, engine.experience.segments, x.priority_alpha, x.priority_beta)
     if x.teacher:

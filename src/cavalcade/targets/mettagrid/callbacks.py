@@ -126,7 +126,7 @@ class Monitor:
         spent = self._learner.timer.seconds
         env = self._learner.env
         busy = float(env.shared.busy.sum()) if isinstance(env, Hosted) else 0.0
-        rolled = sum(spent.get(name, 0.0) for name in ("act", "step", "store"))
+        rolled = sum(spent.get(name, 0.0) for name in ("act", "step", "store", "rollout"))
         learnt = sum(spent.get(name, 0.0) for name in ("advantage", "update"))
         return (time.monotonic(), spent.get("step", 0.0), rolled, learnt, busy, float(self._learner.counters.clock))
 

@@ -178,7 +178,7 @@ class RecurrentEngine(Engine):
         share, e = float(np.max(progress)), self.experience
         self._rate = float(learning_rates(self, share)[0])
         self._advantages()
-        self._begins[:] = e.results.ended[0, -1].numpy()
+        self._begins[:] = e.results.ended[0, -1].cpu().numpy()
         self.sampler.begin(e.advantage, share)
         for loss in self.auxiliary:
             loss.begin(e, self.state.updates, share)

@@ -1,0 +1,32 @@
+"""The functions of `parts` for all arenas or agents, on a GPU: one thread each."""
+
+from cavalcade.core.cuda import cuda, gpu_kernel
+from cavalcade.envs.mettagrid import parts
+
+
+@gpu_kernel
+def act_arena(count, state, tables, actions):
+    i = cuda.grid(1)
+    if i < count:
+        parts.act_arena(i, state, tables, actions)
+
+
+@gpu_kernel
+def tell_agent(count, state, tables, told, told_count, reward, paid):
+    i = cuda.grid(1)
+    if i < count:
+        parts.tell_agent(i, state, tables, told, told_count, reward, paid)
+
+
+@gpu_kernel
+def look_agent(count, state, tables, told, told_count, words, tokens, seen):
+    i = cuda.grid(1)
+    if i < count:
+        parts.look_agent(i, state, tables, told, told_count, words, tokens, seen)
+
+
+@gpu_kernel
+def begin_arena(count, arenas, grids, places, seeds, state, tables):
+    i = cuda.grid(1)
+    if i < count:
+        parts.begin_arena(i, arenas, grids, places, seeds, state, tables)

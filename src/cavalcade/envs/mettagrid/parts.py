@@ -1,0 +1,52 @@
+"""The parts of a step for one arena or one agent, as loops and GPU kernels run them. See `rules`."""
+
+import numpy as np
+
+from cavalcade.core.jit import rule
+from cavalcade.envs.mettagrid.mersenne import seed_words
+from cavalcade.envs.mettagrid.rules import act, begin, cover, look, pay, tell
+
+_NONE = np.uint32(0xFFFFFF)
+
+
+@rule
+def act_arena(e, state, tables, actions):
+    """The actions of an arena."""
+    state.step[e] += 1
+    act(state, tables, actions, e)
+
+
+@rule
+def tell_agent(g, state, tables, told, told_count, reward, paid):
+    """What others see of an agent, and its reward; paid: whether a step was taken."""
+    agents = state.place.shape[1]
+    e, a = g // agents, g % agents
+    tell(state, tables, told, told_count, e, a)
+    if paid:
+        cover(state, tables, e, a)
+        reward[g] = pay(state, tables, e, a)
+
+
+@rule
+def look_agent(g, state, tables, told, told_count, words, tokens, seen):
+    """What an agent sees: the first K tokens as bytes, and how many there were."""
+    agents, most = state.place.shape[1], tokens.shape[1]
+    count = look(state, tables, told, told_count, words, g, g // agents, g % agents)
+    for i in range(most):
+        word = words[g, i] if i < count else _NONE
+        tokens[g, i, 0] = word & np.uint32(255)
+        tokens[g, i, 1] = (word >> np.uint32(8)) & np.uint32(255)
+        tokens[g, i, 2] = (word >> np.uint32(16)) & np.uint32(255)
+    seen[g] = count
+
+
+@rule
+def begin_arena(i, arenas, grids, places, seeds, state, tables):
+    """Begins the i-th of some episodes: its map, places of agents and random generator."""
+    e = arenas[i]
+    for cell in range(grids.shape[1]):
+        state.grid[e, cell] = grids[i, cell]
+    for a in range(places.shape[1]):
+        state.place[e, a] = places[i, a]
+    seed_words(state.words, state.position, e, seeds[i])
+    begin(state, tables, e)

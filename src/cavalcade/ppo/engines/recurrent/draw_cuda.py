@@ -1,0 +1,12 @@
+"""Samples actions on a GPU, one thread per row."""
+
+from cavalcade.core.cuda import cuda, gpu_kernel
+from cavalcade.ppo.engines.recurrent.draw import draw_row
+
+
+@gpu_kernel
+def draw_clocked(count, logits, mask, keys, clock, actions, log_probs):
+    """As `draw_actions`, with the clock in an array, (1,)."""
+    i = cuda.grid(1)
+    if i < count:
+        draw_row(i, logits, mask, keys, clock[0], 0, actions, log_probs)
