@@ -48,6 +48,11 @@ class State(NamedTuple):
 
 
 ARENA_FIELDS = State._fields[: State._fields.index("order")]
+_TYPES: dict[str, Any] = {
+    **dict.fromkeys(("grid", "held", "kinds", "last", "visited"), np.uint8), "words": np.uint32,
+    **dict.fromkeys(("seed", "index", "episode"), np.int64), "inventory": np.uint16, "touched": np.bool_,
+    **dict.fromkeys(("worth", "total", "counts", "gained", "lost"), np.float32),
+}  # fmt: skip
 AGENT_FIELDS = State._fields[State._fields.index("order") :]
 
 
@@ -61,8 +66,7 @@ def allocate(game: Game, tables: Tables, arenas: int, *, visited: bool) -> State
     }  # fmt: skip
     made: Any = {}
     for name in State._fields:
-        dtype = State.__annotations__[name].__args__[1].__args__[0]
-        made[name] = np.zeros(shapes.get(name, (n,) if name in ARENA_FIELDS else (n, a)), dtype)
+        made[name] = np.zeros(shapes.get(name, (n,) if name in ARENA_FIELDS else (n, a)), _TYPES.get(name, np.int32))
     return State(**made)
 
 
