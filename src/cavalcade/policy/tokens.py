@@ -20,6 +20,8 @@ from torch import Tensor
 
 from cavalcade.core.errors import ConfigError
 from cavalcade.core.jit import kernel, routine
+from cavalcade.core.launch import Launcher
+from cavalcade.policy.bag import ONE
 
 NOWHERE, END = 254, 255
 _LEVELS = 16  # categories of a small number
@@ -161,6 +163,30 @@ class _Bag(torch.autograd.Function):
         return gradient, None, None, None
 
 
+class _DeviceBag(torch.autograd.Function):
+    """Weighted sums of table rows on a GPU, straight from the tokens (B, K, 3)."""
+
+    @staticmethod
+    def forward(ctx, table: Tensor, bias: Tensor, tokens: Tensor, *tables: Tensor) -> Tensor:  # pyright: ignore
+        from cavalcade.policy.bag_cuda import bag_sums
+
+        ctx.save_for_backward(tokens, *tables)
+        ctx.shape = table.shape
+        sums = torch.empty(len(tokens), table.shape[1], device=table.device)
+        Launcher(table.device)(bag_sums, sums.numel(), tokens, *tables, table, bias, sums)
+        return sums
+
+    @staticmethod
+    def backward(ctx, upstream: Tensor):  # pyright: ignore
+        from cavalcade.policy.bag_cuda import bag_back
+
+        tokens, *tables = ctx.saved_tensors
+        upstream = upstream.float().contiguous()
+        gradient = torch.zeros(ctx.shape, dtype=torch.int64, device=upstream.device)
+        Launcher(upstream.device)(bag_back, upstream.numel(), tokens, *tables, upstream, gradient)
+        return (gradient.double() / ONE).float(), upstream.sum(0), None, None, None, None
+
+
 class TokenBag(torch.nn.Module):
     """The sum of the embeddings of all tokens, (h, b, K, 3) → (h, b, H)."""
 
@@ -172,26 +198,20 @@ class TokenBag(torch.nn.Module):
         self._plain = PlainRows(layout)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """A compiled kernel on the CPU, plain torch on a GPU."""
+        """Compiled kernels on the CPU and on a GPU."""
         if tokens.is_cuda:
-            rows, weights = self._plain(tokens)
-            padded = torch.cat([self.table, torch.zeros_like(self.table[:1])])
-            sums = F.embedding_bag(
-                rows.flatten(0, 1),
-                padded,
-                mode="sum",
-                per_sample_weights=weights.flatten(0, 1),
-                padding_idx=len(padded) - 1,
-            )
-            return sums.view(*tokens.shape[:2], -1) + self.bias
+            flat = tokens.flatten(0, 1)
+            tables = tuple(getattr(self._plain, name).view(256, 256) for name in ("base", "levels", "weight"))
+            sums: Tensor = _DeviceBag.apply(self.table, self.bias, flat, *tables)  # pyright: ignore
+            return sums.view(*tokens.shape[:2], -1)
         h, b, k, _ = tokens.shape
         rows, weights = torch.empty(h * b * k, dtype=torch.int32), torch.empty(h * b * k)
         offsets = torch.empty(h * b + 1, dtype=torch.int32)
         t = self.layout.tables
         count = bag_rows(tokens.numpy(), t.base, t.levels, t.weight, rows.numpy(), weights.numpy(), offsets.numpy())
         given = (self.table, rows[:count], weights[:count], offsets)
-        sums: Tensor = _Bag.apply(*given) if torch.is_grad_enabled() else _sums(*given)  # pyright: ignore
-        return sums.view(h, b, -1) + self.bias
+        found: Tensor = _Bag.apply(*given) if torch.is_grad_enabled() else _sums(*given)  # pyright: ignore
+        return found.view(h, b, -1) + self.bias
 
 
 class PlainRows(torch.nn.Module):

@@ -68,13 +68,16 @@ class Arenas(Environment):
             self._seed(seed)
         arenas = np.arange(self.arenas) if indices is None else np.unique(np.asarray(indices) // self.game.agents)
         self._begin(arenas)
-        rows = self.rows_of(arenas)
-        b = self.buffers
-        b.terminated[rows] = b.truncated[rows] = False
-        b.final_observation[rows] = 0
-        b.reward[rows] = 0
+        self._clear(arenas)
         self._begun = True
         return self.buffers
+
+    def _clear(self, arenas: NDArray[np.int64]) -> None:
+        """Clears rewards and ends of the latest step."""
+        rows, b = self.rows_of(arenas), self.buffers
+        b.truncated[rows] = False
+        b.final_observation[rows] = 0
+        b.reward[rows] = 0
 
     def send(self, actions: ArrayLike) -> None:
         """Stores one action per agent; nothing changes if one is out of range."""
@@ -181,6 +184,7 @@ class Arenas(Environment):
         for name in self._fields:
             getattr(self.state, name)[arenas] = found[name]
         self._begun = True
+        self._clear(arenas)
         self._show(arenas)
 
     def clone(self, indices: ArrayLike | None = None) -> Self:

@@ -16,6 +16,7 @@ from cavalcade.core.launch import Launcher
 from cavalcade.envs.mettagrid.arenas import Arenas
 from cavalcade.envs.mettagrid.state import State
 
+_NONE = 0xFFFFFF  # a token that is none
 _ON_HOST = ("seed", "index", "episode")  # fields that no kernel changes
 
 
@@ -38,13 +39,14 @@ class DeviceArenas:
         def zeros(*shape: int, of: torch.dtype) -> Tensor:
             return torch.zeros(shape, dtype=of, device=device)
 
-        self.tokens = zeros(rows, tokens, 3, of=torch.uint8)
+        self._words = torch.full((rows, tokens + 1), _NONE, dtype=torch.int32, device=device)
+        bytes_ = self._words.view(torch.uint8).view(rows, tokens + 1, 4)
+        self.tokens = bytes_[:, :tokens, :3]  # (G, K, 3): a view of the words
         self.seen = zeros(rows, of=torch.int32)  # tokens of the latest observations, kept or not
         self.reward = zeros(rows, of=torch.float32)
         self.actions = zeros(rows, of=torch.int32)
         self._told = self._run.moved(np.zeros((n, game.agents, env.tables.told), np.uint32))
         self._told_count = self._run.moved(np.zeros((n, game.agents), np.int32))
-        self._words = self._run.moved(np.zeros((rows, tokens + 1), np.uint32))
         self._tables = self._run.moved(env.tables)
         self._state: Any = None
         self._steps = np.zeros(n, np.int64)
@@ -79,7 +81,7 @@ class DeviceArenas:
     def _show(self, *, paid: bool) -> None:
         rows, told = self.env.spec.num_envs, (self._told, self._told_count)
         self._run(self._made.tell_agent, rows, self._state, self._tables, *told, self.reward, paid)
-        self._run(self._made.look_agent, rows, self._state, self._tables, *told, self._words, self.tokens, self.seen)
+        self._run(self._made.look_agent, rows, self._state, self._tables, *told, self._words, self.seen)
 
     def ended(self) -> NDArray[np.int64]:
         """The arenas whose episode ended in the step just launched; prepares some maps."""

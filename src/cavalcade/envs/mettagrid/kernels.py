@@ -19,10 +19,10 @@ def tell_agent(count, state, tables, told, told_count, reward, paid):
 
 
 @gpu_kernel
-def look_agent(count, state, tables, told, told_count, words, tokens, seen):
+def look_agent(count, state, tables, told, told_count, words, seen):
     i = cuda.grid(1)
     if i < count:
-        parts.look_agent(i, state, tables, told, told_count, words, tokens, seen)
+        parts.look_agent(i, state, tables, told, told_count, words, seen)
 
 
 @gpu_kernel

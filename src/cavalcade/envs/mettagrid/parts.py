@@ -28,15 +28,12 @@ def tell_agent(g, state, tables, told, told_count, reward, paid):
 
 
 @rule
-def look_agent(g, state, tables, told, told_count, words, tokens, seen):
-    """What an agent sees: the first K tokens as bytes, and how many there were."""
-    agents, most = state.place.shape[1], tokens.shape[1]
+def look_agent(g, state, tables, told, told_count, words, seen):
+    """What an agent sees: the first K tokens, (G, K + 1) words, and how many there were."""
+    agents, most = state.place.shape[1], words.shape[1] - 1
     count = look(state, tables, told, told_count, words, g, g // agents, g % agents)
-    for i in range(most):
-        word = words[g, i] if i < count else _NONE
-        tokens[g, i, 0] = word & np.uint32(255)
-        tokens[g, i, 1] = (word >> np.uint32(8)) & np.uint32(255)
-        tokens[g, i, 2] = (word >> np.uint32(16)) & np.uint32(255)
+    for i in range(count, min(max(seen[g], count + 1), most)):  # the rest of a longer one, and what `look` left behind
+        words[g, i] = _NONE
     seen[g] = count
 
 

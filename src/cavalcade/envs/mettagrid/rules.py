@@ -35,7 +35,6 @@ def give(state, tables, e, a, resource, delta):
     if new == old:
         return
     state.inventory[e, a, resource] = new
-    state.touched[e, a, resource] = True
     if new > old:
         state.gained[e, a, resource] += np.float32(new - old)
     else:
@@ -193,7 +192,6 @@ def begin(state, tables, e):
         state.last[e, a], state.still[e, a], state.total[e, a] = 0, 0, 0
         for r in range(resources):
             state.inventory[e, a, r] = tables.initial[r]
-            state.touched[e, a, r] = False
             state.gained[e, a, r] = state.lost[e, a, r] = 0
         state.kinds[e, a] = tables.initial_held.shape[0]
         for i in range(tables.initial_held.shape[0]):

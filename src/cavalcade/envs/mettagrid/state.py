@@ -36,7 +36,6 @@ class State(NamedTuple):
     inventory: NDArray[np.uint16]  # (N, A, R)
     held: NDArray[np.uint8]  # (N, A, R): resources held, in the order of tokens
     kinds: NDArray[np.uint8]  # (N, A): how many
-    touched: NDArray[np.bool_]  # (N, A, R): whether an amount ever changed
     last: NDArray[np.uint8]  # executed action
     still: NDArray[np.int32]  # steps without motion
     worth: NDArray[np.float32]  # (N, A, E): latest value of each reward
@@ -50,7 +49,7 @@ class State(NamedTuple):
 ARENA_FIELDS = State._fields[: State._fields.index("order")]
 _TYPES: dict[str, Any] = {
     **dict.fromkeys(("grid", "held", "kinds", "last", "visited"), np.uint8), "words": np.uint32,
-    **dict.fromkeys(("seed", "index", "episode"), np.int64), "inventory": np.uint16, "touched": np.bool_,
+    **dict.fromkeys(("seed", "index", "episode"), np.int64), "inventory": np.uint16,
     **dict.fromkeys(("worth", "total", "counts", "gained", "lost"), np.float32),
 }  # fmt: skip
 AGENT_FIELDS = State._fields[State._fields.index("order") :]
@@ -60,7 +59,7 @@ def allocate(game: Game, tables: Tables, arenas: int, *, visited: bool) -> State
     """Arrays for arenas that have not begun."""
     n, a, r, cells = arenas, game.agents, len(game.resources), tables.cells
     shapes = {
-        "grid": (n, cells), "words": (n, WORDS), "inventory": (n, a, r), "held": (n, a, r), "touched": (n, a, r),
+        "grid": (n, cells), "words": (n, WORDS), "inventory": (n, a, r), "held": (n, a, r),
         "worth": (n, a, len(game.rewards)), "counts": (n, a, len(COUNTS)), "gained": (n, a, r), "lost": (n, a, r),
         "visited": (n, a, cells if visited else 0),
     }  # fmt: skip
@@ -80,9 +79,7 @@ def statistic(state: State, game: Game, name: str) -> NDArray[np.float32] | None
     if resource not in game.resources or what not in ("gained", "lost", "amount"):
         return None
     r = game.resources.index(resource)
-    if what == "amount":
-        return np.where(state.touched[..., r], state.inventory[..., r], 0).astype(np.float32)
-    return getattr(state, what)[..., r]
+    return (state.inventory if what == "amount" else getattr(state, what))[..., r].astype(np.float32)
 
 
 def check_state(saved: State, tables: Tables, game: Game) -> None:

@@ -62,7 +62,7 @@ def tables_of(game: Game, height: int, width: int) -> Tables:
     initial = np.zeros(len(ids), np.int32)
     for name, amount in game.initial:
         initial[ids[name]] = amount
-    held = initial_order([ids[name] for name, amount in game.initial if amount])
+    held = [r for r in initial_order([ids[name] for name, _ in game.initial]) if initial[r]]
     amounts = int(max([0, *limits, *initial])) + 1
     agent_tokens = _tag_tokens(game, ("type:agent", *game.agent_tags), game.agent_vibe)
     return Tables(
