@@ -108,10 +108,23 @@ class RecurrentNetwork(nn.Module):
             with torch.autocast(x.device.type, enabled=x.device.type == "cpu" and torch.is_autocast_enabled("cpu")):
                 # full precision on a GPU: under autocast, cuDNN's cores are in half precision, whatever is requested
                 given = x[start:stop].float() if x.is_cuda else x[start:stop]
-                seen, after = self.core(given, state if self._states == 2 else state[0])
-            state = after if self._states == 2 else (after,)
+                if x.is_cuda and len(x) == 1 and not torch.is_grad_enabled():
+                    seen, state = self._one_step(given, state)
+                else:
+                    seen, after = self.core(given, state if self._states == 2 else state[0])
+                    state = after if self._states == 2 else (after,)
             parts.append(seen)
         return parts[0] if len(parts) == 1 else torch.cat(parts), state
+
+    def _one_step(self, x: Tensor, state: State) -> tuple[Tensor, State]:
+        """A single step of the core, (1, b, H); cuDNN's kernels for sequences take a hundred times as long for it."""
+        c: Any = self.core
+        weights = (c.weight_ih_l0, c.weight_hh_l0, c.bias_ih_l0, c.bias_hh_l0)
+        if self._states == 2:
+            after = torch.lstm_cell(x[0], tuple(s[0] for s in state), *weights)
+        else:
+            after = (torch.gru_cell(x[0], state[0][0], *weights),)
+        return after[0].unsqueeze(0), tuple(s.unsqueeze(0) for s in after)
 
 
 class TokenPolicy(RecurrentNetwork):

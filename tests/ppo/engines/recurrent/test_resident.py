@@ -1,0 +1,79 @@
+"""Games on the engine's own device: the same experience and the same weights as with games in the batch."""
+
+import numpy as np
+import pytest
+import torch
+
+from cavalcade.config.recurrent import MachineConfig, RecurrentPPOConfig
+from cavalcade.envs.mettagrid.arenas import Arenas
+from cavalcade.envs.mettagrid.device import DeviceArenas
+from cavalcade.envs.mettagrid.games import forage
+from cavalcade.envs.mettagrid.task import MettagridTask
+from cavalcade.policy.recurrent import TokenPolicy, seeded
+from cavalcade.ppo.engines.recurrent.engine import RecurrentEngine
+from cavalcade.ppo.engines.recurrent.resident import ResidentEngine
+from cavalcade.targets.mettagrid.arenas import layout_of
+
+OPTIONS = ("agents=4", "size=11", "max_steps=12", "walls=2", "mines=6")
+CPU = torch.device("cpu")
+
+
+def engine(*, resident, core="lstm", stats=("ore.gained",), **more):
+    task = MettagridTask(env_options=OPTIONS, max_tokens=32, stats=stats)
+    env = Arenas(forage(**task.options), 16, seed=2, stats=stats)
+    env.reset()
+    config = RecurrentPPOConfig(num_envs=4, batch_size=256, minibatch_size=64, bptt_horizon=8, **more)
+    policy = seeded(1, lambda: TokenPolicy(layout_of(task), 5, core=core, width=16))
+    options = {"machine": MachineConfig(device="cpu"), "device": CPU, "seed": 3}
+    if resident:
+        return ResidentEngine(DeviceArenas(env, policy.layout.tokens, CPU), env, policy, config, **options)
+    return RecurrentEngine(env, policy, config, **options)
+
+
+@pytest.mark.parametrize(
+    ("core", "more"),
+    [("lstm", {}), ("none", {"normalise_returns": True}), ("gru", {"vtrace": True}), ("lstm", {"epochs": 2})],
+)
+def test_it_learns_what_the_plain_engine_learns(core, more):
+    one, two = (engine(resident=resident, core=core, **more) for resident in (False, True))
+    for update in range(4):
+        a, b = one.collect(), two.collect()
+        for x, y in zip(a, b, strict=True):
+            np.testing.assert_allclose(x, y, rtol=1e-6)
+        for name in ("observation", "action", "mask", "log_prob", "value"):
+            x, y = (getattr(e.experience, name) for e in (one, two))
+            torch.testing.assert_close(x, y, rtol=1e-4, atol=1e-5, msg=name)
+        np.testing.assert_array_equal(one.experience.begins, two.experience.begins)
+        m, n = one.update(update / 4), two.update(update / 4)
+        assert m["tokens_dropped"] == n["tokens_dropped"]
+        np.testing.assert_allclose(m["reward"], n["reward"], rtol=1e-5)
+        for (name, x), (_, y) in zip(one._parameters().items(), two._parameters().items(), strict=True):
+            torch.testing.assert_close(x, y, rtol=1e-3, atol=1e-4, msg=name)
+
+
+def test_it_resumes_bit_for_bit():
+    one, two = engine(resident=True), engine(resident=True)
+    for _ in range(2):
+        one.collect()
+        one.update(0.1)
+    saved = one.snapshot()
+    two.restore(saved)
+    for _ in range(2):
+        for e in (one, two):
+            e.collect()
+            e.update(0.5)
+    for x, y in zip(one._parameters().values(), two._parameters().values(), strict=True):
+        assert torch.equal(x, y)
+    for name, x in one.env.save_state().items():
+        np.testing.assert_array_equal(x, two.env.save_state()[name], err_msg=name)
+
+
+def test_both_engines_take_over_from_each_other():
+    one, two = engine(resident=False), engine(resident=True)
+    one.collect()
+    one.update(0.1)
+    two.restore(one.snapshot())
+    a, b = one.collect(), two.collect()
+    for x, y in zip(a, b, strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-6)
+    torch.testing.assert_close(one.experience.value, two.experience.value, rtol=1e-4, atol=1e-5)
