@@ -37,7 +37,7 @@ warm-up: $(VENV)/installed-test
 	$(BIN)/python -m tests.warm_up
 
 tests: $(VENV)/installed-test
-	$(BIN)/pytest -n 4 --dist loadfile
+	$(BIN)/pytest -n 4 --dist loadfile --no-loadscope-reorder
 
 bench: $(VENV)/installed
 	$(BIN)/cavalcade bench sim

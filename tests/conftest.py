@@ -22,6 +22,12 @@ SLOW = (
     "search/test_verdict.py", "workflow/test_compliance.py::test_threads",
 )  # fmt: skip
 
+# The files that take longest: they begin first, so that no worker is left with one of them at the end.
+LONG = (
+    "vector/test_ray.py", "search/test_ray_executor.py", "runs/test_distributed.py", "runs/test_training.py",
+    "cli/test_search.py", "examples/test_rllib.py", "vector/test_hosted.py", "targets/test_gym.py",
+)  # fmt: skip
+
 
 def pytest_collection_modifyitems(items):
     here = Path(__file__).parent
@@ -29,6 +35,8 @@ def pytest_collection_modifyitems(items):
         name = f"{item.path.relative_to(here).as_posix()}::{item.name}"
         if name.startswith(SLOW):
             item.add_marker(pytest.mark.slow)
+    rank = {name: i for i, name in enumerate(LONG)}
+    items.sort(key=lambda item: rank.get(item.path.relative_to(here).as_posix(), len(LONG)))
 
 
 @pytest.fixture(scope="session")
