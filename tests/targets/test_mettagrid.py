@@ -20,7 +20,7 @@ from cavalcade.envs.mettagrid.task import MettagridTask
 from cavalcade.runs.checkpoint import checkpoints
 from cavalcade.runs.history import read_history
 from cavalcade.runs.policies import load_policy
-from cavalcade.targets.mettagrid.arenas import game_of, layout_of
+from cavalcade.targets.mettagrid.arenas import game_of, layout_of, who_plays
 from cavalcade.targets.mettagrid.callbacks import Monitor
 from cavalcade.targets.mettagrid.scoring import heldout_rewards, random_actor
 from cavalcade.vector.hosted import HELDOUT_SEEDS
@@ -251,9 +251,9 @@ def test_the_presets_of_the_performance_guide_hold_its_sizes():
     given = ["mettagrid", "--recipe", "mettagrid-guide", "--hardware"]
     fast, original = (parse_target(Options, [*given, name], "train")[1].config for name in ("ultra_fast", "original"))
     sizes = lambda c: (c.ppo.num_envs, c.ppo.batch_size, c.ppo.minibatch_size, c.ppo.bptt_horizon, c.ppo.epochs)  # noqa: E731
-    hosts = lambda c: (c.host.workers, c.host.async_factor)  # noqa: E731
-    assert (sizes(fast), hosts(fast)) == ((512, 262_144, 32_768, 32, 1), (16, 8))
-    assert (sizes(original), hosts(original)) == ((64, 16_384, 512, 64, 1), (4, 2))
+    assert (sizes(fast), who_plays(fast).game is None) == ((512, 262_144, 32_768, 32, 1), False)
+    assert (sizes(original), who_plays(original).game is None) == ((64, 16_384, 512, 64, 1), True)
+    assert (original.host.workers, original.host.async_factor) == (4, 2)
     every = lambda c: [getattr(c, f"{n}_every") for n in ("checkpoint", "evaluate", "record", "statistics", "monitor")]  # noqa: E731
     assert every(fast) == [100, 500, 500, 300, 50]
     assert every(original) == [300, 300, 300, 150, 10]
@@ -263,17 +263,19 @@ def test_the_presets_of_the_performance_guide_hold_its_sizes():
         fast.ppo.steps(24 * 512)
 
 
-@pytest.mark.parametrize("name", ["laptop", "workstation"])
+@pytest.mark.parametrize("name", ["laptop", "workstation", "gpu"])
 def test_other_presets_divide_with_the_arena_as_it_comes(name):
     config = parse_target(Options, ["mettagrid", "--hardware", name], "train")[1].config
     assert config.ppo.steps(24 * config.ppo.num_envs) % config.ppo.bptt_horizon == 0
 
 
 def test_presets_for_other_machines_and_targets_are_refused(capsys, tmp_path):
-    said = refused(capsys, "train", "mettagrid", "--recipe", "mettagrid-guide", "--hardware", "ultra_fast")
+    said = refused(capsys, "train", "mettagrid", "--recipe", "mettagrid-guide", "--workers", "16")
     assert "16 workers on" in said
     assert "--workers" in said
-    assert "laptop, original, ultra_fast, workstation" in refused(capsys, "train", "mettagrid", "--hardware", "huge")
+    assert "gpu, laptop, original, ultra_fast, workstation" in refused(
+        capsys, "train", "mettagrid", "--hardware", "huge"
+    )
     assert "it must be tuned" in refused(capsys, "train", "cage2", "--hardware", "ultra_fast")
     assert "ablation" in refused(capsys, "tune", "mettagrid")
 
@@ -373,3 +375,50 @@ def test_what_cannot_be_read_is_said_in_a_line(capsys, tmp_path):
     assert "cannot be made" in refused(capsys, *SMALL[:2], "--task", tmp_path / "task.yaml")
     assert "YAML" in refused(capsys, *SMALL[:2], "--env-options", "agents=[")
     assert "minutes" in refused(capsys, "bench", "mettagrid", "--parts", "hour", "--minutes", "0.5")
+
+
+TINY = ("agents=2", "size=9", "mines=2", "generators=2", "altars=2", "walls=1", "max_steps=20")
+
+
+def test_who_plays_is_said_and_refused(capsys, tmp_path):
+    given = ["train", "mettagrid", "--run", tmp_path / "run", "--num-envs", "2", "--batch-size", "96"]
+    given += ["--minibatch-size", "48", "--bptt-horizon", "8", "--steps", "96", "--width", "8"]
+    small = ["--env-options", ",".join(TINY)]
+    said = refused(capsys, *given, *small, "--simulator", "compiled", "--stats", "cell.visited")
+    assert "statistic 'cell.visited' is not counted; take --simulator package" in said
+    said = refused(capsys, *given, *small, "--simulator", "compiled", "--workers", "1")
+    assert "simulator is compiled, which has no workers" in said
+    said = refused(capsys, *given, "--env-options", "window=10", "--simulator", "compiled")
+    assert "height of the window is 10; it must be odd" in said
+    status, out, _ = run(capsys, *given, *small, "--stats", "cell.visited")
+    assert status == 0
+    assert "played by the mettagrid package: statistic 'cell.visited' is not counted" in out
+
+
+def test_compiled_runs_are_those_of_the_package_and_resume_exactly(tmp_path):
+    given = {"num_envs": 2, "batch_size": 96, "minibatch_size": 48, "bptt_horizon": 8, "width": 8, "steps": 288}
+    given |= {"env_options": TINY, "monitor_every": 0}
+
+    def train(name, **more):
+        return cavalcade.train("mettagrid", run=tmp_path / name, progress=False, **given, **more)
+
+    def weights(trained):
+        return [p.detach() for p in load_policy(trained.path).policy.parameters()]
+
+    compiled, hosted = train("compiled", simulator="compiled"), train("package", simulator="package")
+    stopped = train("stopped", simulator="compiled", callbacks=[lambda update: update.number == 2])
+    assert not stopped.outcome.finished
+    assert stopped.resume(progress=False).outcome.finished
+    for a, b, c in zip(*map(weights, (compiled, hosted, stopped)), strict=True):
+        torch.testing.assert_close(a, b)
+        assert torch.equal(a, c)
+
+
+def test_verify_steps_both_simulators_side_by_side(capsys):
+    small = ["--env-options", "agents=2,size=9,max_steps=20", "--task", "forage", "--steps", "50"]
+    status, out, _ = run(capsys, "verify", "mettagrid", *small)
+    assert status == 0
+    assert "forage: 200 agent-steps are equal" in out
+    assert "200 agent-steps, 0 differences" in out
+    assert "env_options are given without --task" in refused(capsys, "verify", "mettagrid", "--env-options", "agents=2")
+    assert "steps is 0" in refused(capsys, "verify", "mettagrid", "--steps", "0")

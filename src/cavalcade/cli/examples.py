@@ -112,6 +112,11 @@ EXAMPLES = {
         "cavalcade verify traces/head.npz",
         "cavalcade verify traces --device cuda",
     ),
+    "verify mettagrid": (
+        "cavalcade verify mettagrid",
+        "cavalcade verify mettagrid --task forage --env-options agents=60 --steps 10000",
+        "cavalcade verify mettagrid --task my_module:my_game",
+    ),
     "completion": (
         'eval "$(cavalcade completion bash)"',
         'eval "$(cavalcade completion zsh)"',

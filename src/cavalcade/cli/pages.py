@@ -29,7 +29,7 @@ FIRST_WORDS = {
     "search": ("cage2", "gridworld", "cyborg", "merge", "audit"),
     "train": _TARGETS,
     "tune": _TARGETS,
-    "verify": (),
+    "verify": ("mettagrid", "RUN"),
 }
 
 

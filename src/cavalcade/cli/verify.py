@@ -1,4 +1,4 @@
-"""`cavalcade verify [FILE…]`: are recorded episodes of CybORG the same in our simulator?"""
+"""`cavalcade verify [FILE…]`: are recorded episodes of CybORG the same in our simulator? `verify mettagrid` aside."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +23,10 @@ class Options:
 
 
 def run(args: list[str]) -> int:
+    if args[:1] == ["mettagrid"]:
+        from cavalcade.cli import verify_mettagrid
+
+        return verify_mettagrid.run(args[1:])
     options = parse(Options, args, "verify")
     return compare(list(_expand(options.files or (SHIPPED,))), options.device)
 

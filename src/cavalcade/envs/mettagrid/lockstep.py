@@ -12,6 +12,7 @@ from cavalcade.envs.mettagrid.seeds import episode_seeds
 from cavalcade.envs.mettagrid.state import COUNTS, UNIQUE, statistic
 from cavalcade.envs.mettagrid.supported import game_from
 
+COMPARED = "observations and rewards in every step; places, inventories, returns and statistics every 50 steps"
 _HOLD = 0.5  # probability that an agent repeats its action
 
 

@@ -11,8 +11,8 @@ class Engines:
     def __init__(self, config: Any):
         from mettagrid.config.mettagrid_c_config import convert_to_cpp_game_config
 
-        self.game = config.game
-        self._converted, self._renamed = convert_to_cpp_game_config(config.game)
+        self.game = config.game.model_copy(deep=True)  # the conversion adds agents to it
+        self._converted, self._renamed = convert_to_cpp_game_config(self.game)
 
     def make(self, map_seed: int, seed: int) -> Any:
         """An engine at the start of an episode."""

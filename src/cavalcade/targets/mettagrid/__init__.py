@@ -67,7 +67,9 @@ class MettagridTarget(Target[MettagridConfig]):
     def prepare(self, config: MettagridConfig, setup: Setup) -> Prepared:
         """Plays the arenas here or in workers, and trains in torch, on the CPU or a GPU."""
         ranks = setup.ranks
-        threads = setup.threads or (choose_torch_threads() if ranks.size == 1 else max(1, cores() // ranks.local_size))
+        share = max(1, cores() // ranks.local_size)
+        hosted = who_plays(config).game is None
+        threads = setup.threads or (choose_torch_threads() if hosted and ranks.size == 1 else share)
         use_torch_threads(threads)
         env = self.make_env(config, threads, setup.first_index)
         try:
