@@ -18,6 +18,7 @@ from cavalcade.cli.bench import kills, write_statistics
 from cavalcade.cli.bench.load import LOAD
 from cavalcade.cli.parse import check_folder, check_seconds, parse
 from cavalcade.config import HostConfig, PPOConfig
+from cavalcade.core.contract import Environment
 from cavalcade.core.errors import ConfigError, at_least
 from cavalcade.envs.cage2.cyborg import check_clone, cyborg_source
 from cavalcade.ppo.factory import make_engine
@@ -116,6 +117,14 @@ def hosted(source: Source, num_envs: int, name: str, **config: Any) -> Contender
         return groups[g].stop - groups[g].start
 
     return Contender(name, step, env.close)
+
+
+def in_process(env: Environment, name: str) -> Contender:
+    """Ours that steps all environments in this process, with random actions."""
+    env.reset()
+    rng, n = np.random.default_rng(0), env.spec.num_envs
+    drawn = rng.integers(0, env.spec.action_space.n, (64, n))  # pyright: ignore[reportAttributeAccessIssue]
+    return Contender(name, _stepping(lambda i: env.step(drawn[i % 64]), n), env.close)
 
 
 def _stepping(step: Callable[[int], object], num_envs: int) -> Step:

@@ -19,11 +19,13 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from cavalcade.cli.bench import write_statistics
-from cavalcade.cli.bench.envs import hosted, rates
+from cavalcade.cli.bench.envs import hosted, in_process, rates
 from cavalcade.cli.parse import check_folder, check_seconds, parse
 from cavalcade.core.errors import ConfigError, at_least
 from cavalcade.core.statistics import half_interval
 from cavalcade.core.threads import cores
+from cavalcade.envs.mettagrid.arenas import Arenas
+from cavalcade.envs.mettagrid.games import GAMES
 from cavalcade.envs.mettagrid.source import mettagrid_source
 from cavalcade.envs.mettagrid.task import MettagridTask
 from cavalcade.runs.directory import METRICS
@@ -97,6 +99,8 @@ def stepping(arenas: int, workers: int, seconds: float) -> dict[str, float]:
     rows = arenas * source.agents
     with ExitStack() as stack:
         ours = [
+            in_process(Arenas(GAMES[TASK](), rows, threads=1), "compiled, one thread"),
+            in_process(Arenas(GAMES[TASK](), rows, threads=workers), "compiled"),
             hosted(source, rows, "serial", backend="serial"),
             hosted(source, rows, "shared", backend="shared", workers=workers),
             hosted(source, rows, "async", backend="async", workers=workers, async_factor=2),
@@ -201,6 +205,7 @@ def _ablation_rows() -> dict[str, list[str]]:
     """
     base = [*_GUIDE, "--hardware", "original", "--workers", str(cores())]
     big = ["--batch-size", "262144", "--minibatch-size", "32768"]
+    sizes = ["--num-envs", "64", "--batch-size", "16384", "--minibatch-size", "512"]
     off = [word for name in ("evaluate", "record", "statistics", "monitor") for word in (f"--{name}-every", "0")]
     return {
         "original": base,
@@ -217,7 +222,8 @@ def _ablation_rows() -> dict[str, list[str]]:
         "  with prioritised segments": [*base, "--priority-alpha", "0.8"],
         "  with contrastive loss": [*base, "--contrastive-coef", "0.1"],
         "  without memory": [*base, "--core", "none"],
-        "ultra_fast": [*_GUIDE, "--hardware", "ultra_fast", "--workers", str(cores()), "--precision", "fp32"],
+        "original, compiled": [*_GUIDE, *sizes, "--core", "lstm"],
+        "ultra_fast": [*_GUIDE, "--hardware", "ultra_fast", "--precision", "fp32"],
         "laptop sizes, 64 arenas": [
             *_GUIDE, "--hardware", "laptop", "--num-envs", "64", "--batch-size", "16384", "--minibatch-size", "2048",
         ],
