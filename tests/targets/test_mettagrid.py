@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 import zlib
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,8 +16,10 @@ from cavalcade.cli.targets import parse_target
 from cavalcade.cli.train import Options
 from cavalcade.config.recurrent import RecurrentPPOConfig
 from cavalcade.core.errors import ConfigError
+from cavalcade.core.timer import Timer
 from cavalcade.envs.mettagrid.episode import Episode, record_episode
 from cavalcade.envs.mettagrid.task import MettagridTask
+from cavalcade.ppo.snapshot import Counters
 from cavalcade.runs.checkpoint import checkpoints
 from cavalcade.runs.history import read_history
 from cavalcade.runs.policies import load_policy
@@ -422,3 +425,15 @@ def test_verify_steps_both_simulators_side_by_side(capsys):
     assert "200 agent-steps, 0 differences" in out
     assert "env_options are given without --task" in refused(capsys, "verify", "mettagrid", "--env-options", "agents=2")
     assert "steps is 0" in refused(capsys, "verify", "mettagrid", "--steps", "0")
+
+
+def test_a_gpu_that_cannot_be_measured_is_said_once(monkeypatch):
+    def missing():
+        raise ModuleNotFoundError("pynvml does not seem to be installed")
+
+    monkeypatch.setattr(torch.cuda, "utilization", missing)
+    engine = SimpleNamespace(timer=Timer(), env=None, counters=Counters(0, 0), notes=[])
+    monitor = Monitor(engine)
+    assert monitor._gpu_percent() == monitor._gpu_percent() == {}
+    assert len(engine.notes) == 1
+    assert "gpu_percent is not measured: pynvml does not seem" in engine.notes[0]

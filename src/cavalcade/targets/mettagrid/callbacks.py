@@ -95,7 +95,7 @@ class Monitor:
     def __init__(self, engine: RecurrentEngine, every: int = 1):
         self._learner, self._every = engine, every
         psutil.cpu_percent()
-        self._last = self._now()
+        self._last, self._said = self._now(), False
 
     def __call__(self, update: Update) -> None:
         if update.number % self._every == 0:
@@ -119,7 +119,7 @@ class Monitor:
             found["workers_waiting"] = 1 - busy / (seconds * len(env.shared.busy))
         if device.type == "cuda":
             found["gpu_memory_mb"] = torch.cuda.memory_allocated(device) / 2**20
-            found |= _gpu_utilisation()
+            found |= self._gpu_percent()
         return found
 
     def _now(self) -> tuple[float, ...]:
@@ -130,10 +130,12 @@ class Monitor:
         learnt = sum(spent.get(name, 0.0) for name in ("advantage", "update"))
         return (time.monotonic(), spent.get("step", 0.0), rolled, learnt, busy, float(self._learner.counters.clock))
 
-
-def _gpu_utilisation() -> dict[str, float]:
-    """Percentage of the last second in which the GPU was busy; empty if the driver does not report it."""
-    try:
-        return {"gpu_percent": float(torch.cuda.utilization())}
-    except Exception:  # NVML raises its own types of errors; none is worth a run
-        return {}
+    def _gpu_percent(self) -> dict[str, float]:
+        """Percentage of the last second in which the GPU was busy; empty, and said once, if it cannot be read."""
+        try:
+            return {"gpu_percent": float(torch.cuda.utilization())}
+        except Exception as error:  # NVML raises its own types of errors; none is worth a run
+            if not self._said:
+                self._said = True
+                self._learner.notes.append(f"gpu_percent is not measured: {error}; pip install 'cavalcade[cuda]'")
+            return {}
