@@ -13,6 +13,7 @@ INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint $
 
 # Several test processes share the cores: threads that wait for work must not spin.
 test test-fast tests warm-up: export OMP_WAIT_POLICY := passive
+test test-fast tests: export RAY_worker_niceness := 0
 
 .PHONY: run test test-fast lint types warm-up tests bench clean
 

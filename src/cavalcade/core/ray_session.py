@@ -8,7 +8,11 @@ from typing import Any
 
 from cavalcade.core.errors import ConfigError
 
-_QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+_SETTINGS = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_worker_niceness": "0",  # with Ray's own low priority, workers starve beside any busy process
+}
 # Ray's services listen on all interfaces unless this is 0, then on loopback. Ray reads it when it is imported.
 _LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 _ON_LOOPBACK = ("", "127.0.0.1", "localhost")
@@ -18,7 +22,7 @@ _users: dict[str, int] = {}  # number of users of the connection, by address
 def import_ray(address: str = "") -> Any:
     """The ray module, imported so that an instance started without an address is reachable from this machine only."""
     here = address.rpartition(":")[0] in _ON_LOOPBACK and address != "auto"
-    for name, value in _QUIET.items():
+    for name, value in _SETTINGS.items():
         os.environ.setdefault(name, value)
     if here:
         os.environ.setdefault(_LOOPBACK, "0")  # for the processes that Ray starts …
