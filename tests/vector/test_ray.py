@@ -38,7 +38,8 @@ def cluster():
 
 
 def hosted(source=None, n=8, actors=4, **options):
-    env = Hosted(source or game("Counting"), n, HostConfig(backend="ray", workers=actors, **options))
+    config = HostConfig(backend="ray", workers=actors, worker_timeout=600, **options)  # busy machines are slow
+    env = Hosted(source or game("Counting"), n, config)
     env.reset()
     return env
 
@@ -136,7 +137,7 @@ def test_learning_with_and_without_correction(cluster):
 def test_a_training_goes_on_when_a_node_is_lost(cluster, tmp_path):
     config = GymConfig(
         target="gym:CartPole-v1", ppo=replace(PPO, rollout_steps=64), steps=8 * 64 * 40,
-        host=HostConfig(backend="ray", workers=2), checkpoint_every=10,
+        host=HostConfig(backend="ray", workers=2, worker_timeout=600), checkpoint_every=10,
     )  # fmt: skip
     run = RunDirectory(tmp_path / "a", GymConfig)
     with run.locked():
