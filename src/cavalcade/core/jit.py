@@ -15,11 +15,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-# OpenMP threads that wait for work spin for some microseconds, then sleep. By default they spin a hundred times longer
-# and take the cores of neighbours; without spinning, training on a quiet machine is a quarter slower. OpenMP reads this
-# when it is loaded.
-os.environ.setdefault("GOMP_SPINCOUNT", "2000")
-
 import numba
 import numba.core.config
 import numpy as np
