@@ -62,14 +62,14 @@ class Arenas(Environment):
 
     def reset(self, *, seed: int | Sequence[int] | None = None, indices: ArrayLike | None = None) -> Buffers:
         """Begins the next episode in all or the given rows' arenas; with a seed, the first episode of that seed."""
-        if indices is not None and (seed is not None or not self._begun):
+        if indices is not None and (seed is not None or not self.begun):
             raise StateError("reset was given indices; the first reset, or one with a seed, is for all of them")
         if seed is not None:
             self._seed(seed)
         arenas = np.arange(self.arenas) if indices is None else np.unique(np.asarray(indices) // self.game.agents)
         self._begin(arenas)
         self._clear(arenas)
-        self._begun = True
+        self.begun = True
         return self.buffers
 
     def _clear(self, arenas: NDArray[np.int64]) -> None:
@@ -81,7 +81,7 @@ class Arenas(Environment):
 
     def send(self, actions: ArrayLike) -> None:
         """Stores one action per agent; nothing changes if one is out of range."""
-        if not self._begun:
+        if not self.begun:
             raise StateError("step before the first reset; call reset() once")
         array = checked_actions(actions, self.spec.num_envs)
         if array.min() < 0 or array.max() >= self.game.actions:
@@ -172,7 +172,7 @@ class Arenas(Environment):
     def load_state(self, saved: SavedState, indices: ArrayLike | None = None) -> None:
         """Loads saved games into all or the given rows; nothing changes if they do not fit."""
         arenas = self._arenas_of(indices)
-        if indices is not None and not self._begun:
+        if indices is not None and not self.begun:
             raise StateError("load_state with indices before the first reset; call reset() once")
         found = self.state._asdict()
         for name in self._fields:
@@ -183,7 +183,7 @@ class Arenas(Environment):
         check_state(State(**found), self.tables, self.game)
         for name in self._fields:
             getattr(self.state, name)[arenas] = found[name]
-        self._begun = True
+        self.begun = True
         self._clear(arenas)
         self._show(arenas)
 
@@ -225,7 +225,7 @@ class Arenas(Environment):
         self.spec = EnvSpec("mettagrid", rows, Box(0, 255, (width,), np.uint8), Discrete(game.actions))
         self._actions = np.zeros(rows, np.int32)
         self._ended = np.zeros(arenas, np.bool_)  # in the latest step
-        self._begun = self._sent = False
+        self.begun = self._sent = False
 
     def _seed(self, seed: int | Sequence[int]) -> None:
         """Sets the seeds; each takes an equal share of the arenas."""

@@ -56,14 +56,15 @@ class DeviceArenas:
         self.push()
 
     def push(self) -> None:
-        """Copies the arenas of the batch to the device and shows them."""
+        """Copies the arenas of the batch to new arrays on the device, and shows them if they have begun."""
         s = self.env.state
         if self._run.on_gpu:  # words of one place of all generators are neighbours, as threads read them
             s = s._replace(words=np.asfortranarray(s.words))
         self._state = self._run.moved(s)
         self._steps[:] = s.step
         self._ready.clear()
-        self._show(paid=False)
+        if self.env.begun:
+            self._show(paid=False)
 
     def pull(self) -> None:
         """Copies the arenas back into the batch."""

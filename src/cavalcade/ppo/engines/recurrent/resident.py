@@ -60,7 +60,7 @@ class ResidentEngine(RecurrentEngine):
         self.experience.results = CollectedResults(*(x.to(device) for x in vars(r).values()))
         self.experience.mask[:] = True
         self._graphs = graphs and device.type == "cuda"
-        self._graph: Any = None
+        self._graph: Any = None  # False: to be captured in the next step
         self._launch, self._ops = Launcher(device), Ops(device)
         self._draws = self._launch.moved(self._keys)
         self._clock = torch.zeros(1, dtype=torch.int64, device=device)
@@ -115,7 +115,7 @@ class ResidentEngine(RecurrentEngine):
         """Runs a step: eagerly at first, then as a CUDA graph."""
         if self._graph is None:
             self._step_games()
-            if self._graphs and self._graph is None:
+            if self._graphs:
                 self._graph = False  # kernels are compiled now
         elif self._graph is False:
             torch.cuda.synchronize()
@@ -213,7 +213,8 @@ class ResidentEngine(RecurrentEngine):
         self.state.return_sum.copy_(self._running)
 
     def refresh(self) -> None:
-        """Copies games and counters to the device."""
+        """Copies games and counters to the device; a graph of the old arrays is dropped."""
+        self._graph = None
         self.games.push()
         self._totals.copy_(self.state.episode_return[0])
         self._running.copy_(self.state.return_sum)
