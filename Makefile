@@ -38,7 +38,7 @@ warm-up: $(VENV)/installed-test
 	$(BIN)/python -m tests.warm_up
 
 tests: $(VENV)/installed-test
-	$(BIN)/pytest -n 4 --dist loadfile --no-loadscope-reorder
+	$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 bench: $(VENV)/installed
 	$(BIN)/cavalcade bench sim

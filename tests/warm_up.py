@@ -3,11 +3,23 @@
 import tempfile
 from pathlib import Path
 
+import numpy as np
+import torch
+
 import cavalcade
+from cavalcade.envs.mettagrid.arenas import Arenas
+from cavalcade.envs.mettagrid.device import DeviceArenas
+from cavalcade.envs.mettagrid.games import forage
 
 
 def main() -> None:
     """Trains for a moment."""
+    arenas = Arenas(forage(agents=2, size=7, max_steps=2, tokens=80), 4)
+    arenas.reset()
+    arenas.step(np.zeros(4, int))
+    games = DeviceArenas(arenas, 20, torch.device("cpu"))
+    games.launch()
+    games.begin(np.arange(2))
     with tempfile.TemporaryDirectory() as folder:
         for red, policies in (("bline", 1), ("mixed", 2)):
             run = Path(folder, red)
