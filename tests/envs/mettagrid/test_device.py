@@ -23,7 +23,7 @@ from cavalcade.envs.mettagrid.games import forage
 def arrays(kind):
     env = Arenas(forage(agents=2, size=7, max_steps=9, walls=1, mines=2, generators=1, altars=1, window=3), 4)
     env.reset()
-    told, count = np.zeros((2, 2, env.tables.told), np.uint32), np.zeros((2, 2), np.int32)
+    visible, count = np.zeros((2, 2, env.tables.visible), np.uint32), np.zeros((2, 2), np.int32)
     words, seen = np.full((4, 13), 0xFFFFFF, np.int32), np.zeros(4, np.int32)
     reward, actions = np.zeros(4, np.float32), np.zeros(4, np.int32)
     rng, found = np.random.default_rng(0), []
@@ -35,8 +35,8 @@ def arrays(kind):
     for _ in range(6):
         actions[:] = rng.integers(-1, 6, 4)
         run("act_arena", 2, env.state, env.tables, actions)
-        run("tell_agent", 4, env.state, env.tables, told, count, reward, True)
-        run("look_agent", 4, env.state, env.tables, told, count, words, seen)
+        run("describe_agent", 4, env.state, env.tables, visible, count, reward, True)
+        run("look_agent", 4, env.state, env.tables, visible, count, words, seen)
         found.append([x.copy() for x in (*env.state, words, seen, reward)])
     maps = [env.map_of(e, 2) for e in range(2)]
     grids, places, seeds = (np.stack(x) for x in zip(*maps))

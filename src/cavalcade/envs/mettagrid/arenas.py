@@ -209,8 +209,8 @@ class Arenas(Environment):
             reward=np.zeros(rows, np.float32),
             over=np.zeros(arenas, np.bool_),
             overflow=np.zeros(arenas, np.int32),
-            told=np.zeros((arenas, game.agents, self.tables.told), np.uint32),
-            told_count=np.zeros((arenas, game.agents), np.int32),
+            visible=np.zeros((arenas, game.agents, self.tables.visible), np.uint32),
+            visible_count=np.zeros((arenas, game.agents), np.int32),
             lines=np.zeros((self._parts, game.tokens + 1), np.uint32),
         )
         self.buffers = Buffers(

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from cavalcade.core.jit import kernel, rule
 from cavalcade.envs.mettagrid.mersenne import seed_words
-from cavalcade.envs.mettagrid.rules import act, begin, cover, look, pay, tell
+from cavalcade.envs.mettagrid.rules import act, begin, cover, describe, look, pay
 
 _NONE = np.uint32(0xFFFFFF)  # a token that is none
 
@@ -22,8 +22,8 @@ class Outputs(NamedTuple):
     reward: NDArray[np.float32]  # (G,)
     over: NDArray[np.bool_]  # (N,): episodes that reached their time limit
     overflow: NDArray[np.int32]  # (N,): most tokens of an observation that did not fit
-    told: NDArray[np.uint32]  # (N, A, M): what others see of an agent
-    told_count: NDArray[np.int32]  # (N, A)
+    visible: NDArray[np.uint32]  # (N, A, M): what others see of an agent
+    visible_count: NDArray[np.int32]  # (N, A)
     lines: NDArray[np.uint32]  # (threads, T + 1): one observation as words
 
 
@@ -80,9 +80,9 @@ def _show_part(state, tables, wanted, outputs, part, parts):
 def _show_arena(state, tables, outputs, part, e):
     agents = state.place.shape[1]
     for a in range(agents):
-        tell(state, tables, outputs.told, outputs.told_count, e, a)
+        describe(state, tables, outputs.visible, outputs.visible_count, e, a)
     for a in range(agents):
-        count = look(state, tables, outputs.told, outputs.told_count, outputs.lines, part, e, a)
+        count = look(state, tables, outputs.visible, outputs.visible_count, outputs.lines, part, e, a)
         if count > tables.tokens:
             outputs.overflow[e] = max(outputs.overflow[e], count)
             count = tables.tokens

@@ -45,8 +45,8 @@ class DeviceArenas:
         self.seen = zeros(rows, of=torch.int32)  # tokens of the latest observations, kept or not
         self.reward = zeros(rows, of=torch.float32)
         self.actions = zeros(rows, of=torch.int32)
-        self._told = self._run.moved(np.zeros((n, game.agents, env.tables.told), np.uint32))
-        self._told_count = self._run.moved(np.zeros((n, game.agents), np.int32))
+        self._visible = self._run.moved(np.zeros((n, game.agents, env.tables.visible), np.uint32))
+        self._visible_count = self._run.moved(np.zeros((n, game.agents), np.int32))
         self._tables = self._run.moved(env.tables)
         self._state: Any = None
         self._steps = np.zeros(n, np.int64)
@@ -80,9 +80,9 @@ class DeviceArenas:
         self._show(paid=True)
 
     def _show(self, *, paid: bool) -> None:
-        rows, told = self.env.spec.num_envs, (self._told, self._told_count)
-        self._run(self._made.tell_agent, rows, self._state, self._tables, *told, self.reward, paid)
-        self._run(self._made.look_agent, rows, self._state, self._tables, *told, self._words, self.seen)
+        rows, visible = self.env.spec.num_envs, (self._visible, self._visible_count)
+        self._run(self._made.describe_agent, rows, self._state, self._tables, *visible, self.reward, paid)
+        self._run(self._made.look_agent, rows, self._state, self._tables, *visible, self._words, self.seen)
 
     def ended(self) -> NDArray[np.int64]:
         """The arenas whose episode ended in the step just launched; prepares some maps."""

@@ -12,17 +12,17 @@ def act_arena(count, state, tables, actions):
 
 
 @gpu_kernel
-def tell_agent(count, state, tables, told, told_count, reward, paid):
+def describe_agent(count, state, tables, visible, visible_count, reward, paid):
     i = cuda.grid(1)
     if i < count:
-        parts.tell_agent(i, state, tables, told, told_count, reward, paid)
+        parts.describe_agent(i, state, tables, visible, visible_count, reward, paid)
 
 
 @gpu_kernel
-def look_agent(count, state, tables, told, told_count, words, seen):
+def look_agent(count, state, tables, visible, visible_count, words, seen):
     i = cuda.grid(1)
     if i < count:
-        parts.look_agent(i, state, tables, told, told_count, words, seen)
+        parts.look_agent(i, state, tables, visible, visible_count, words, seen)
 
 
 @gpu_kernel

@@ -11,9 +11,9 @@ def act_arena(count, *args):
 
 
 @kernel
-def tell_agent(count, *args):
+def describe_agent(count, *args):
     for i in range(count):
-        parts.tell_agent(i, *args)
+        parts.describe_agent(i, *args)
 
 
 @kernel

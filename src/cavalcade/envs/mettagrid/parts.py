@@ -4,7 +4,7 @@ import numpy as np
 
 from cavalcade.core.jit import rule
 from cavalcade.envs.mettagrid.mersenne import seed_words
-from cavalcade.envs.mettagrid.rules import act, begin, cover, look, pay, tell
+from cavalcade.envs.mettagrid.rules import act, begin, cover, describe, look, pay
 
 _NONE = np.uint32(0xFFFFFF)
 
@@ -17,21 +17,21 @@ def act_arena(e, state, tables, actions):
 
 
 @rule
-def tell_agent(g, state, tables, told, told_count, reward, paid):
+def describe_agent(g, state, tables, visible, visible_count, reward, paid):
     """What others see of an agent, and its reward; paid: whether a step was taken."""
     agents = state.place.shape[1]
     e, a = g // agents, g % agents
-    tell(state, tables, told, told_count, e, a)
+    describe(state, tables, visible, visible_count, e, a)
     if paid:
         cover(state, tables, e, a)
         reward[g] = pay(state, tables, e, a)
 
 
 @rule
-def look_agent(g, state, tables, told, told_count, words, seen):
+def look_agent(g, state, tables, visible, visible_count, words, seen):
     """What an agent sees: the first K tokens, (G, K + 1) words, and how many there were."""
     agents, most = state.place.shape[1], words.shape[1] - 1
-    count = look(state, tables, told, told_count, words, g, g // agents, g % agents)
+    count = look(state, tables, visible, visible_count, words, g, g // agents, g % agents)
     for i in range(count, min(max(seen[g], count + 1), most)):  # the rest of a longer one, and what `look` left behind
         words[g, i] = _NONE
     seen[g] = count

@@ -1,6 +1,6 @@
 """The rules of MettaGrid, for arena e and agent a; compiled for CPU and CUDA.
 
-A step: agents act in a drawn order; then each tells what others see of it, looks around, and is paid. Equal to the
+A step: agents act in a drawn order; then observations are written and rewards computed. Equal to the
 engine of mettagrid 0.26.22 in every byte (`cavalcade verify mettagrid`).
 """
 
@@ -124,29 +124,29 @@ def cover(state, tables, e, a):
 
 
 @rule
-def tell(state, tables, told, told_count, e, a):
+def describe(state, tables, visible, visible_count, e, a):
     """Writes the tokens that others see of an agent, without place."""
     count = tables.agent_tokens.shape[0]
     for i in range(count):
-        told[e, a, i] = tables.agent_tokens[i]
+        visible[e, a, i] = tables.agent_tokens[i]
     for i in range(state.kinds[e, a]):
         resource = np.int64(state.held[e, a, i])
         amount = np.int64(state.inventory[e, a, resource])
         feature = FIRST_RESOURCE + resource * tables.digits
         while True:
-            told[e, a, count] = np.uint32(feature << 8 | amount % tables.base << 16)
+            visible[e, a, count] = np.uint32(feature << 8 | amount % tables.base << 16)
             count += 1
             feature += 1
             amount //= tables.base
             if amount == 0:
                 break
-    told[e, a, count] = np.uint32(GROUP << 8)
-    told[e, a, count + 1] = np.uint32(AGENT_ID << 8 | (a & 255) << 16)
-    told_count[e, a] = count + 2
+    visible[e, a, count] = np.uint32(GROUP << 8)
+    visible[e, a, count + 1] = np.uint32(AGENT_ID << 8 | (a & 255) << 16)
+    visible_count[e, a] = count + 2
 
 
 @rule
-def look(state, tables, told, told_count, lines, row, e, a):
+def look(state, tables, visible, visible_count, lines, row, e, a):
     """Writes the tokens that an agent sees to a row of `lines` but for its last column, as many as fit.
 
     Returns their number, whether they fit or not.
@@ -176,8 +176,8 @@ def look(state, tables, told, told_count, lines, row, e, a):
                 lines[row, min(count, room)] = tables.object_tokens[i] | place
                 count += 1
         else:
-            for i in range(told_count[e, code - AGENT]):
-                lines[row, min(count, room)] = told[e, code - AGENT, i] | place
+            for i in range(visible_count[e, code - AGENT]):
+                lines[row, min(count, room)] = visible[e, code - AGENT, i] | place
                 count += 1
     return count
 

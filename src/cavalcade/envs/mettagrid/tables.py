@@ -40,7 +40,7 @@ class Tables(NamedTuple):
     first_token: NDArray[np.int32]  # (256,): in `object_tokens`
     object_tokens: NDArray[np.uint32]  # without place
     agent_tokens: NDArray[np.uint32]  # tags and vibe of every agent, without place
-    told: int  # M, most tokens of an agent
+    visible: int  # M, most tokens of an agent
     limits: NDArray[np.int32]  # (R,)
     groups: NDArray[np.int32]  # (R,): resources of one group share a limit
     shared: NDArray[np.bool_]  # (R,): whether others are in the group
@@ -80,7 +80,7 @@ def tables_of(game: Game, height: int, width: int) -> Tables:
         places=np.array([(r + game.window[0] // 2) << 4 | (c + game.window[1] // 2) for r, c in around], np.uint32),
         **_objects(game, ids),
         agent_tokens=agent_tokens,
-        told=len(agent_tokens) + len(ids) * game.digits + 2,
+        visible=len(agent_tokens) + len(ids) * game.digits + 2,
         limits=limits,
         groups=groups,
         shared=shared,
