@@ -3,15 +3,15 @@
 import platform
 import time
 from dataclasses import dataclass
-from importlib import metadata
 
 from cavalcade.cli.parse import parse
 from cavalcade.config.io import parse_options
 from cavalcade.core.errors import ConfigError, at_least
 from cavalcade.envs.mettagrid.games import GAMES
 from cavalcade.envs.mettagrid.lockstep import COMPARED, DifferenceError, compare
+from cavalcade.envs.mettagrid.package import installed_version
 from cavalcade.envs.mettagrid.supported import VERSION
-from cavalcade.envs.mettagrid.tasks import load_task
+from cavalcade.envs.mettagrid.tasks import MISSING, load_task
 from cavalcade.runs.waiting import PREPARING, waiting
 
 
@@ -55,10 +55,9 @@ def run(args: list[str]) -> int:
 
 def _versions() -> str:
     """The version of the package; raises `ConfigError` if it is another than the one whose rules are compiled."""
-    try:
-        found = metadata.version("mettagrid")
-    except metadata.PackageNotFoundError:
-        raise ConfigError("the mettagrid package is not installed: pip install 'cavalcade[mettagrid]'") from None
+    found = installed_version()
+    if not found:
+        raise ConfigError(MISSING)
     if found != VERSION:
         raise ConfigError(f"mettagrid {found} is installed; the compiled simulator equals {VERSION}")
     here = f"{platform.system()} {platform.machine()}"

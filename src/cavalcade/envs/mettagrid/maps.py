@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from cavalcade.core.errors import ConfigError
 from cavalcade.envs.mettagrid.game import Game, RandomMap
+from cavalcade.envs.mettagrid.package import build_map
 from cavalcade.envs.mettagrid.tables import AGENT, map_codes
 
 
@@ -32,17 +33,14 @@ class Maps:
         return self._from_package(seed)
 
     def _from_package(self, seed: int) -> NDArray[np.uint8]:
-        builder = self._game.map.model_copy()
-        if "seed" in type(builder).model_fields:  # hand-drawn maps have no seed
-            builder.seed = seed
-        names = builder.create().build_for_num_agents(self._game.agents).grid
+        names = build_map(self._game.map, seed, self._game.agents)
         return np.vectorize(self._code, otypes=[np.uint8])(names)
 
     def _code(self, name: str) -> int:
         if name == "agent" or name.startswith("agent."):
             return AGENT
         if name not in self._codes:
-            raise ConfigError(f"the map has {name!r}, which is no object of the game")
+            raise ConfigError(f"the map has {name!r}, but no object of the game has that map name")
         return self._codes[name]
 
 

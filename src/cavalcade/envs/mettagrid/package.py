@@ -1,5 +1,6 @@
 """The mettagrid package: games as its configurations, and its engine."""
 
+from importlib import metadata
 from typing import Any
 
 from cavalcade.envs.mettagrid.game import Game, Kind, Reward
@@ -19,11 +20,24 @@ class Engines:
         from mettagrid.config.mettagrid_c_config import rename_map_agents
         from mettagrid.mettagrid_c import MettaGrid
 
-        builder = self.game.map_builder.model_copy()
-        if "seed" in type(builder).model_fields:  # hand-drawn maps have no seed
-            builder.seed = map_seed
-        grid = builder.create().build_for_num_agents(self.game.num_agents).grid.tolist()
+        grid = build_map(self.game.map_builder, map_seed, self.game.num_agents).tolist()
         return MettaGrid(self._converted, rename_map_agents(grid, self._renamed) if self._renamed else grid, seed)
+
+
+def build_map(builder: Any, seed: int, agents: int) -> Any:
+    """The names of a map's cells, (H, W); builder: a map builder's configuration."""
+    seeded = builder.model_copy()
+    if "seed" in type(builder).model_fields:  # hand-drawn maps have no seed
+        seeded.seed = seed
+    return seeded.create().build_for_num_agents(agents).grid
+
+
+def installed_version() -> str:
+    """The version of the package; empty if it is not installed."""
+    try:
+        return metadata.version("mettagrid")
+    except metadata.PackageNotFoundError:
+        return ""
 
 
 def config_of(game: Game, label: str) -> Any:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavalcade.core.errors import StateError
-from cavalcade.envs.mettagrid.game import MOST, Game
+from cavalcade.envs.mettagrid.game import Game
 from cavalcade.envs.mettagrid.mersenne import WORDS
 from cavalcade.envs.mettagrid.tables import AGENT, Tables
 
@@ -85,7 +85,9 @@ def statistic(state: State, game: Game, name: str) -> NDArray[np.float32] | None
 def check_state(saved: State, tables: Tables, game: Game) -> None:
     """Raises `StateError` if saved arenas are not possible in this game."""
     agents = saved.grid >= AGENT
-    if not (agents.sum(1) == game.agents).all() or (saved.inventory > MOST).any() or (saved.position >= WORDS).any():
+    if (saved.inventory >= tables.worth.shape[1]).any() or not ((saved.position >= 0) & (saved.position < WORDS)).all():
+        raise StateError("saved arenas are damaged: amounts or random generators are out of range")
+    if not (agents.sum(1) == game.agents).all():
         raise StateError("saved arenas are damaged: they hold other agents than the game has")
     at = np.take_along_axis(saved.grid, saved.place.astype(np.int64) % tables.cells, 1)
     if not (at == AGENT + np.arange(game.agents)).all():

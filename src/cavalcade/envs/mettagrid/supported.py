@@ -162,7 +162,7 @@ def _reward(path: str, entry: Any, resources: list[str]) -> Reward:
     if kind != "InventoryValue" or str(value.scope) != "agent":
         raise UnsupportedError(f"{path} is of a {kind}, not of an agent's inventory")
     if value.item not in resources:
-        raise UnsupportedError(f"{path} is of {value.item!r}, which is no resource")
+        raise UnsupportedError(f"{path} is of {value.item!r}, which is not among resource_names")
     return Reward(value.item, float(weight), least, most, entry.per_tick)
 
 

@@ -1,7 +1,6 @@
 """Arenas of a training, who plays them, and a check that they fit this machine."""
 
 from functools import cache
-from importlib import metadata
 from typing import Any, NamedTuple
 
 import psutil
@@ -15,6 +14,7 @@ from cavalcade.core.threads import cores
 from cavalcade.envs.mettagrid.arenas import Arenas, uncounted
 from cavalcade.envs.mettagrid.game import Game
 from cavalcade.envs.mettagrid.games import GAMES
+from cavalcade.envs.mettagrid.package import installed_version
 from cavalcade.envs.mettagrid.source import mettagrid_source
 from cavalcade.envs.mettagrid.supported import VERSION, UnsupportedError
 from cavalcade.envs.mettagrid.task import MettagridTask
@@ -148,8 +148,5 @@ def check_fits(config: MettagridConfig, *, hosted: bool) -> None:
 
 def _other_version() -> str:
     """Says that the package is installed in another version than the one whose rules are compiled."""
-    try:
-        found = metadata.version("mettagrid")
-    except metadata.PackageNotFoundError:
-        return ""
-    return "" if found == VERSION else f"its version is {found}; the compiled simulator equals {VERSION}"
+    found = installed_version()
+    return "" if found in ("", VERSION) else f"its version is {found}; the compiled simulator equals {VERSION}"
