@@ -8,7 +8,7 @@ from cavalcade.config.ppo import CommonPPOConfig, PPOConfig
 from cavalcade.config.recurrent import RecurrentPPOConfig
 from cavalcade.core.errors import ConfigError
 
-_OTHERS = ("grad_accum", "replay", "dedup", "engine")  # settings of engines for feed-forward policies
+_OTHERS = ("replay", "dedup", "engine")  # settings of engines for feed-forward policies
 
 
 @dataclass(frozen=True)

@@ -39,10 +39,12 @@ class CommonPPOConfig(Settings):
     """Scale rewards by the running standard deviation of discounted returns."""
     timeout_is_terminal: bool = False
     """Treat a truncation as a termination instead of bootstrapping from the final observation."""
+    grad_accum: int = whole(1, 1)
+    """Gradient accumulation: pieces a minibatch is computed in. Same mathematics, less memory."""
 
     changeable: ClassVar[tuple[str, ...]] = (
         "epochs", "learning_rate", "schedule", "gamma", "gae_lambda", "clip", "value_coef", "value_clip",
-        "entropy_coef", "grad_clip", "target_kl", "normalise_advantages", "timeout_is_terminal",
+        "entropy_coef", "grad_clip", "target_kl", "normalise_advantages", "timeout_is_terminal", "grad_accum",
     )  # fmt: skip
 
 
@@ -56,8 +58,6 @@ class PPOConfig(CommonPPOConfig):
     """Steps of each environment between updates."""
     minibatches: int = whole(1, 1)
     """Minibatches per epoch."""
-    grad_accum: int = whole(1, 1)
-    """Gradient accumulation: pieces a minibatch is computed in. Same mathematics, less memory."""
     normalise_observations: bool = False
     """Normalise observations by their running mean and standard deviation."""
     replay: int = whole(0, 0)
@@ -70,7 +70,7 @@ class PPOConfig(CommonPPOConfig):
     """What computes PPO on the CPU: cpu, compiled kernels; torch, the reference in plain PyTorch; auto, the faster
     one that supports all settings."""
 
-    changeable: ClassVar[tuple[str, ...]] = (*CommonPPOConfig.changeable, "minibatches", "grad_accum", "dedup")
+    changeable: ClassVar[tuple[str, ...]] = (*CommonPPOConfig.changeable, "minibatches", "dedup")
 
     def __post_init__(self):
         super().__post_init__()

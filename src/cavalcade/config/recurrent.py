@@ -59,6 +59,12 @@ class RecurrentPPOConfig(CommonPPOConfig):
             a, b = getattr(self, name), getattr(self, part)
             if a % b:
                 raise ConfigError(f"{name} {a:,} does not divide into {part} {b:,}; take {_near(a, b)}")
+        segments = self.minibatch_size // self.bptt_horizon
+        if segments % self.grad_accum:
+            raise ConfigError(
+                f"grad_accum is {self.grad_accum}; it must divide the {segments} segments of {self.bptt_horizon} steps "
+                "of a minibatch"
+            )
 
     def steps(self, agents: int) -> int:
         """Steps of each agent between updates; refuses sizes that do not divide."""
@@ -118,8 +124,8 @@ class MachineConfig(Settings):
 
     device: Device = "auto"
     """Device of the network; auto: the GPU if there is one."""
-    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
-    """Precision of matrix products; weights stay in single precision."""
+    precision: Literal["fp32", "tf32", "bf16", "fp16"] = "fp32"
+    """Precision of matrix products; weights stay in single precision. tf32 needs a GPU."""
     compile: Literal["off", "default", "reduce-overhead", "max-autotune"] = "off"
     """Mode of torch.compile for the network."""
     offload: bool = False

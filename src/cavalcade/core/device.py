@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal
 
 from cavalcade.core.errors import ConfigError
@@ -20,6 +22,19 @@ def device_named(name: Device) -> torch.device:
     if name == "cuda" and not there:
         raise ConfigError("device is cuda, but torch sees no GPU here; take --device cpu")
     return torch.device("cuda" if there and name != "cpu" else "cpu")
+
+
+@contextmanager
+def matmul_precision(tf32: bool) -> Iterator[None]:
+    """Sets the precision of float32 matrix products on a GPU within the block: TF32 or full."""
+    import torch
+
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high" if tf32 else "highest")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 def native_bf16() -> bool:

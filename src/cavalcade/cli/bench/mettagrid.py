@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
+import torch
 
 from cavalcade.cli.bench import write_statistics
 from cavalcade.cli.bench.envs import hosted, in_process, rates
@@ -42,6 +43,8 @@ _TRAININGS = {
     "LSTM-128": ["--core", "lstm", "--num-envs", "64", "--batch-size", "98304", "--minibatch-size", "6144"],
 }
 
+MONITORED = {"rollout_share": "rollout", "training_share": "training", "gpu_percent": "GPU"}  # columns by metric
+
 Part = Literal["stepping", "training", "ablation", "learning", "hour"]
 
 
@@ -64,6 +67,8 @@ class Options:
     """Time of each training for learning, or of the one for hour."""
     seeds: int = 3
     """Trainings for learning."""
+    rows: tuple[str, ...] = ()
+    """Rows of the ablation that contain one of these words, besides the first; all by default."""
     json: Path | None = None
     """Write the raw figures to this file."""
 
@@ -135,6 +140,7 @@ class Measured(NamedTuple):
     reward: float  # per agent-step, at the end of the time
     steps: int
     curve: list[tuple[float, float, float]]  # seconds, reward, steps so far
+    monitored: dict[str, float]  # means of what the run monitored
 
 
 def _measure(args: list[str], seconds: float, folder: Path) -> Measured:
@@ -173,7 +179,9 @@ def read(folder: Path, seconds: float = float("inf")) -> Measured:
     tail = [row["reward"][0] for row in rows if row["seconds"] >= 0.8 * end]
     rate = (last["steps"] - first["steps"]) / (last["seconds"] - first["seconds"])
     curve = [(row["seconds"], row["reward"][0], row["steps"]) for row in rows]
-    return Measured(rate, float(np.mean(tail)), last["steps"], curve)
+    watched = {name: [row[name][0] for row in rows[start:] if name in row] for name in MONITORED}
+    monitored = {name: float(np.mean(values)) for name, values in watched.items() if values}
+    return Measured(rate, float(np.mean(tail)), last["steps"], curve, monitored)
 
 
 def training(seconds: float, rounds: int) -> Iterator[tuple[str, float]]:
@@ -198,12 +206,16 @@ def _training(options: Options) -> dict[str, float]:
 # Ablation: the performance guide, knob by knob.
 
 
-def _ablation_rows() -> dict[str, list[str]]:
+_PRECISIONS, _MODES = ("fp32", "tf32", "bf16", "fp16"), ("default", "reduce-overhead")
+
+
+def _ablation_rows(on_gpu: bool) -> dict[str, list[str]]:
     """Settings of the performance guide: its "original", one knob changed at a time, and all together.
 
     Its arena has 4 agents. Workers are as many as there are cores, instead of 4 and 16.
     """
-    base = [*_GUIDE, "--hardware", "original", "--workers", str(cores())]
+    base = [*_GUIDE, "--hardware", "original", "--workers", str(min(cores(), 16))]
+    fast = [*_GUIDE, "--hardware", "ultra_fast"]
     big = ["--batch-size", "262144", "--minibatch-size", "32768"]
     sizes = ["--num-envs", "64", "--batch-size", "16384", "--minibatch-size", "512"]
     off = [word for name in ("evaluate", "record", "statistics", "monitor") for word in (f"--{name}-every", "0")]
@@ -223,7 +235,10 @@ def _ablation_rows() -> dict[str, list[str]]:
         "  with contrastive loss": [*base, "--contrastive-coef", "0.1"],
         "  without memory": [*base, "--core", "none"],
         "original, compiled": [*_GUIDE, *sizes, "--core", "lstm"],
-        "ultra_fast": [*_GUIDE, "--hardware", "ultra_fast", "--precision", "fp32"],
+        **{f"ultra_fast, {name}": [*fast, "--precision", name] for name in _PRECISIONS if on_gpu or name == "fp32"},
+        **{f"ultra_fast, compile {mode}": [*fast, "--compile", mode] for mode in _MODES if on_gpu},
+        "ultra_fast without memory": [*fast, "--core", "none"],
+        "ultra_fast, hosted": [*fast, "--simulator", "package", "--workers", str(min(cores(), 16))],
         "laptop sizes, 64 arenas": [
             *_GUIDE, "--hardware", "laptop", "--num-envs", "64", "--batch-size", "16384", "--minibatch-size", "2048",
         ],
@@ -233,14 +248,24 @@ def _ablation_rows() -> dict[str, list[str]]:
 def _ablation(options: Options) -> dict[str, dict[str, float]]:
     found: dict[str, dict[str, float]] = {}
     print(f"\n{'The guide by knob, 4 agents per arena, LSTM-128':<40}{'agent-steps/s':>15}{'':>9}", end="")
-    print(f"{f'reward after {options.seconds:g} s':>22}{'updates':>10}", flush=True)
-    for name, given in _ablation_rows().items():
+    print(f"{f'reward after {options.seconds:g} s':>22}{'updates':>10}", end="")
+    print("".join(f"{column:>10}" for column in MONITORED.values()), flush=True)
+    for name, given in _ablation_rows(torch.cuda.is_available()).items():
+        if found and options.rows and not any(word in name for word in options.rows):
+            continue
         with waiting(name.strip()), tempfile.TemporaryDirectory() as folder:
             got = _measure(given, options.seconds, Path(folder, "run"))
-        found[name.strip()] = {"rate": got.rate, "reward": got.reward, "updates": len(got.curve)}
+        found[name.strip()] = {"rate": got.rate, "reward": got.reward, "updates": len(got.curve), **got.monitored}
         ratio = got.rate / found["original"]["rate"]
-        print(f"  {name:<38}{got.rate:>15,.0f}{ratio:>8.2f}×{got.reward:>22.5f}{len(got.curve):>10}", flush=True)
+        print(f"  {name:<38}{got.rate:>15,.0f}{ratio:>8.2f}×{got.reward:>22.5f}{len(got.curve):>10}", end="")
+        print("".join(_percent(column, got.monitored) for column in MONITORED), flush=True)
     return found
+
+
+def _percent(metric: str, monitored: dict[str, float]) -> str:
+    if metric not in monitored:
+        return f"{'–':>10}"
+    return f"{monitored[metric] * (1 if metric == 'gpu_percent' else 100):>8.0f} %"
 
 
 # Learning: rewards on held-out maps after a time.

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from cavalcade.config.recurrent import MachineConfig
-from cavalcade.core.errors import StateError, TrainingError
+from cavalcade.config.recurrent import MachineConfig, RecurrentPPOConfig
+from cavalcade.core.errors import ConfigError, StateError, TrainingError
 from cavalcade.policy.heads import Choice
 from cavalcade.ppo.advantage import gae
 from cavalcade.ppo.draws import uniform_draws
@@ -119,19 +119,24 @@ def test_memory_learns_what_no_memory_can():
     assert scores["none"] < 0.7
 
 
-def test_halves_of_a_minibatch_give_the_same_gradient():
-    one = learner(parts=1)
-    one.collect()
-    one._advantages()
-    index = torch.arange(one.experience.segments)
+@pytest.mark.parametrize("pieces", [2, 4])
+def test_an_accumulated_gradient_is_that_of_the_whole_minibatch(pieces):
     found = []
-    for pieces in (1, 2):
-        one._pieces = pieces
-        one.policy.zero_grad()
-        one._gradient(index, None)
+    for grad_accum in (1, pieces):
+        one = learner(parts=1, grad_accum=grad_accum)
+        one.collect()
+        one._advantages()
+        one._gradient(torch.arange(one.experience.segments), None)
         found.append([p.grad.clone() for p in one.policy.parameters()])
     for a, b in zip(*found, strict=True):
         torch.testing.assert_close(a, b, atol=1e-6, rtol=1e-4)
+
+
+def test_pieces_that_do_not_divide_and_tf32_without_a_gpu_are_refused():
+    with pytest.raises(ConfigError, match=r"grad_accum is 3; it must divide the 2 segments"):
+        RecurrentPPOConfig(batch_size=256, minibatch_size=128, bptt_horizon=64, grad_accum=3)
+    with pytest.raises(ConfigError, match="tf32, which needs a GPU"):
+        learner(machine=MachineConfig(precision="tf32"))
 
 
 def test_out_of_memory_once_goes_on_in_halves_and_twice_ends_with_advice(monkeypatch):
@@ -147,7 +152,7 @@ def test_out_of_memory_once_goes_on_in_halves_and_twice_ends_with_advice(monkeyp
     monkeypatch.setattr(RecurrentEngine, "_loss", failing)
     advance(one)
     assert calls == [32, 16, 16]
-    assert "halves" in one.notes[0]
+    assert "in 2 pieces" in one.notes[0]
     monkeypatch.setattr(RecurrentEngine, "_loss", real)
     advance(other)
     for a, b in zip(weights(one).values(), weights(other).values(), strict=True):

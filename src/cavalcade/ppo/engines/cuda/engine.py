@@ -5,7 +5,6 @@ share of the environments with all their steps, in a random order from counter-b
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from torch import Tensor
 
 from cavalcade.config.ppo import PPOConfig
 from cavalcade.core.contract import Environment
+from cavalcade.core.device import matmul_precision
 from cavalcade.core.device_games import DeviceGames
 from cavalcade.core.errors import ConfigError, TrainingError
 from cavalcade.policy.mlp import NETS
@@ -31,17 +31,6 @@ from cavalcade.ppo.update import adam_step
 _ACTOR, _CRITIC = NETS
 TOO_LARGE = "games, networks or experience do not fit into the GPU; lower --num-envs, --rollout-steps or --policies"
 _ON_HOST = ("counters",)  # fields of the state that stay on the host
-
-
-@contextmanager
-def matmul_precision(tf32: bool) -> Iterator[None]:
-    """Sets the precision of float32 matrix products within the block: TF32 or full."""
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("high" if tf32 else "highest")
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before)
 
 
 class CudaEngine(PopulationEngine):

@@ -5,9 +5,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from cavalcade.core.device import matmul_precision
 from cavalcade.core.device_games import DeviceGames
 from cavalcade.policy.mlp import NETS, MlpSpec
-from cavalcade.ppo.engines.cuda.engine import matmul_precision
 from cavalcade.ppo.engines.cuda.network import Network
 from cavalcade.ppo.engines.cuda.ops import Ops
 

@@ -13,7 +13,8 @@ from torch import Tensor
 
 from cavalcade.config.recurrent import MachineConfig, RecurrentPPOConfig
 from cavalcade.core.contract import Environment
-from cavalcade.core.errors import TrainingError
+from cavalcade.core.device import matmul_precision
+from cavalcade.core.errors import ConfigError, TrainingError
 from cavalcade.core.threads import few_threads
 from cavalcade.policy.heads import Choice
 from cavalcade.policy.recurrent import RecurrentNetwork
@@ -39,7 +40,7 @@ from cavalcade.ppo.returns import discounted_returns, return_scale
 from cavalcade.ppo.rollout import EpisodeLog, Episodes
 from cavalcade.ppo.state import HyperParams, load_into
 
-_TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+_HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 class RecurrentEngine(Engine):
@@ -64,6 +65,8 @@ class RecurrentEngine(Engine):
         super().__init__(env, HyperParams.of(config, 1), 1, ranks)
         self.config, self.layout, self.device = config, policy.layout, device
         self._precision = machine.precision
+        if self._precision == "tf32" and device.type != "cuda":
+            raise ConfigError("precision is tf32, which needs a GPU; take fp32 or bf16")
         self.head = head_of(env)
         self.policy = policy.to(device)
         self.state = self.fresh_state(agents)
@@ -80,7 +83,7 @@ class RecurrentEngine(Engine):
         self._begins = np.zeros(agents, np.bool_)  # True where the next observation is the first of an episode
         self._dropped = 0
         self._here = 0  # segments of the current minibatch on this rank
-        self._pieces = 1  # per minibatch: 2 after memory ran out
+        self._pieces = config.grad_accum  # per minibatch; twice as many after memory ran out
         self._rate = 0.0  # learning rate, on the host: optimisers take a number
         self._means = RunningMeans()  # of auxiliary metrics …
         self._more: dict[str, Tensor] = {}  # … of the latest minibatch
@@ -247,16 +250,15 @@ class RecurrentEngine(Engine):
             index = torch.zeros(1, dtype=torch.int64)
         metrics = self._gradient_or_none(index, importance)
         if metrics is None:  # the failed attempt and its tensors are freed by now
-            if self._pieces == 1 and len(index) > 1 and self.ranks.size == 1:  # ranks must stay in step
-                self._pieces = 2
-                size = self.config.minibatch_size
-                self.notes.append(f"out of memory: minibatches of {size:,} are computed in halves from now on")
+            size, most = self.config.minibatch_size, 2 * self.config.grad_accum
+            if self._pieces < most <= len(index) and self.ranks.size == 1:  # ranks must stay in step
+                self._pieces = most
+                self.notes.append(f"out of memory: minibatches of {size:,} are computed in {most} pieces from now on")
                 metrics = self._gradient_or_none(index, importance)
             if metrics is None:
-                size = "half a minibatch" if self._pieces > 1 else "a minibatch"
                 raise TrainingError(
-                    f"out of memory with {size} of {self.config.minibatch_size:,}; lower "
-                    "--minibatch-size, or --batch-size, or take --offload"
+                    f"out of memory with minibatches of {size:,} in {self._pieces} pieces; take more of them with "
+                    "--grad-accum, lower --minibatch-size or --batch-size, or take --offload"
                 )
         self._more = {name: metrics.pop(name) for name in list(metrics) if name not in METRICS}
         found = torch.stack([metrics[name].detach().float().view(1) for name in METRICS])
@@ -308,12 +310,14 @@ class RecurrentEngine(Engine):
     def _gradient(self, index: Tensor, importance: Tensor | None) -> dict[str, Tensor]:
         """Computes the gradient of the mean loss over segments, accumulated over pieces; returns its metrics."""
         metrics: dict[str, Any] = {}
-        weights = [None] * self._pieces if importance is None else importance.chunk(self._pieces)
-        for part, weight in zip(index.chunk(self._pieces), weights, strict=True):
+        parts = index.chunk(self._pieces)
+        weights = [None] * len(parts) if importance is None else importance.chunk(self._pieces)
+        for part, weight in zip(parts, weights, strict=True):
             share = len(part) / len(index)
             loss, found = self._loss(self.experience.take(part), weight)
             loss = loss * share
-            (loss if self._scaler is None else self._scaler.scale(loss)).backward()
+            with matmul_precision(tf32=self._precision == "tf32"):
+                (loss if self._scaler is None else self._scaler.scale(loss)).backward()
             for name, value in found.items():
                 metrics[name] = metrics.get(name, 0) + share * value
         return metrics
@@ -372,8 +376,9 @@ class RecurrentEngine(Engine):
         return (1 + 3 * self.config.epochs) * self.policy.forward_operations
 
     def _autocast(self) -> Any:
-        kind = _TYPES[self._precision]
-        return nullcontext() if kind == torch.float32 else torch.autocast(self.device.type, kind)
+        if self._precision in _HALF:
+            return torch.autocast(self.device.type, _HALF[self._precision])
+        return matmul_precision(tf32=self._precision == "tf32")
 
     def network(self) -> dict[str, Any]:
         return self.policy.described()
