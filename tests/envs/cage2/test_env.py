@@ -227,7 +227,7 @@ def test_host_bits():
         ({"revision": "main"}, "revision is 'main'; it must be one of head, leaderboard-2022"),
         ({"variant": "table"}, "variant is 'table'; it must be one of challenge, workflow"),
         ({"horizon": -1}, "horizon is -1"),
-        ({"extras": ("clock",)}, "extras is 'clock'; it must be one of scans, decoys, action, time"),
+        ({"extras": ("clock",)}, "extras is 'clock'; it must be one of scans, decoys, action, time, elapsed"),
         ({"extras": "time"}, "extras has time, with dtype uint8"),
         ({"extras": "time", "dtype": "float32", "horizon": 0}, "it needs float32 and an end"),
         ({"dtype": "int64"}, "dtype is 'int64'; it must be one of uint8, float32"),
@@ -322,3 +322,17 @@ def test_saved_states_that_do_not_fit():
         env.load_state(saved, [0, 1])
     for name, value in env.save_state().items():
         np.testing.assert_array_equal(value, saved[name])
+
+
+def test_the_objective_of_the_protocol_adds_up_to_its_three_horizons():
+    plain, weighted = (Cage2(64, red="mixed", seed=2, objective=name) for name in ("return", "protocol"))
+    rng, sums = np.random.default_rng(0), {"prefixes": np.zeros(64), "weighted": np.zeros(64)}
+    for env in (plain, weighted):
+        env.reset()
+    for t in range(1, 101):
+        actions = rng.integers(145, size=64)
+        sums["prefixes"] += plain.step(actions).reward * sum(t <= horizon for horizon in (30, 50, 100))
+        sums["weighted"] += weighted.step(actions).reward
+    np.testing.assert_allclose(sums["weighted"], sums["prefixes"], rtol=1e-5)
+    assert (sums["weighted"] < plain.final_total / 10).all()
+    np.testing.assert_array_equal(weighted.final_total, plain.final_total)

@@ -5,10 +5,11 @@ import pytest
 
 from cavalcade.envs.cage2 import Cage2
 from cavalcade.envs.cage2 import scenario as sc
+from cavalcade.envs.cage2.observe import ELAPSED_STEPS
 from cavalcade.envs.cage2.state import host_bits
 
-ALL = ("scans", "decoys", "action", "time")
-SIZES = {"scans": 26, "decoys": 104, "action": 26, "time": 1}
+ALL = ("scans", "decoys", "action", "time", "elapsed")
+SIZES = {"scans": 26, "decoys": 104, "action": 26, "time": 1, "elapsed": len(ELAPSED_STEPS)}
 
 
 def features(env):
@@ -34,7 +35,7 @@ def test_extras_over_random_games():
         parts = features(env)
         if t % 50 == 0:
             ever[:] = latest[:] = False
-            assert not env.buffers.observation[:, :-1].any()
+            assert not any(parts[name].any() for name in ALL if name != "time")
             assert (parts["time"] == 1).all()
             continue
         table = env.buffers.observation[:, :52].reshape(n, 13, 4)
@@ -50,6 +51,7 @@ def test_extras_over_random_games():
         assert (hosts.sum(axis=1) == (action >= 2)).all()
         assert (hosts.argmax(axis=1)[action >= 2] == (action[action >= 2] - 2) % 13).all()
         np.testing.assert_allclose(parts["time"][:, 0], 1 - t % 50 / 50, rtol=1e-6)
+        assert (parts["elapsed"] == (t % 50 >= ELAPSED_STEPS)).all()
 
 
 def test_extras_follow_in_fixed_order_whatever_the_order_asked():

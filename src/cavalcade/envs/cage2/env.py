@@ -18,7 +18,7 @@ from cavalcade.envs.cage2.changes import Scenario
 from cavalcade.envs.cage2.game import Outputs, Params
 from cavalcade.envs.cage2.own_red import MEMORY
 from cavalcade.envs.cage2.red_choice import Red, RedChoices, red_codes
-from cavalcade.envs.cage2.reward import PARTS
+from cavalcade.envs.cage2.reward import OBJECTIVES, PARTS
 from cavalcade.envs.cage2.scenario import MIXED, NUM_ACTIONS, OWN, REDS, REVISIONS, VARIANTS
 from cavalcade.envs.cage2.state import GAME_FIELDS, WIDTHS, allocate, check_saved
 
@@ -37,7 +37,9 @@ class Cage2(Environment):
         variant: Blue's table as in the official wrapper (challenge) or in the workflow-search scripts (workflow).
         green: whether Green scans ports; the official evaluation has no Green.
         horizon: steps per episode; 0 for no end.
-        extras: observation extras after the 52 values of the table, any of scans, decoys, action, time.
+        objective: what rewards add up to: the return, or protocol, the nine-cell score: each reward is multiplied by
+            the number of the protocol's horizons (30, 50, 100) that count its step.
+        extras: observation extras after the 52 values of the table, any of scans, decoys, action, time, elapsed.
         scenario: changes to the scenario, as {"detection": 0.5}; the game is then not that of the challenge.
         dtype: of the observation values, uint8 or float32 (needed for time).
         seed: of the games; of a sequence, each seed takes an equal share of the environments, as for a population.
@@ -64,6 +66,7 @@ class Cage2(Environment):
         variant: str = "challenge",
         green: bool = False,
         horizon: int = 100,
+        objective: str = "return",
         extras: Iterable[str] = (),
         scenario: Scenario | Mapping[str, float] | None = None,
         dtype: str = "uint8",
@@ -81,6 +84,7 @@ class Cage2(Environment):
             horizon=at_least("horizon", horizon, 0),
             autoreset=int(autoreset),
             extras=extras_bits(extras),
+            objective=one_of("objective", objective, OBJECTIVES),
             **scenario_of(scenario).params,
         )
         self._dtype = np.dtype(DTYPES[one_of("dtype", dtype, DTYPES)])

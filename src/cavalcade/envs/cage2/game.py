@@ -22,6 +22,7 @@ class Params(NamedTuple):
     horizon: int  # 0: no end
     autoreset: int
     extras: int
+    objective: int
     detection: int  # threshold of the draw
     red_delay: int  # steps before Red may act
     weighted: int  # whether the four costs of hosts are not those of the challenge
@@ -128,7 +129,7 @@ def settle(s, p, e, action, out):
     The end of the horizon is a truncation; the game never terminates. Returns whether a new game has begun.
     """
     hosts, impact, restore = step(s, p, e, action)
-    out.reward[e] = (hosts + impact + restore) / 10
+    out.reward[e] = (hosts + impact + restore) * reward.step_weight(p, np.int64(s.step[e])) / 10
     out.parts[e, 0] = hosts
     out.parts[e, 1] = impact
     out.parts[e, 2] = restore

@@ -39,10 +39,13 @@ from cavalcade.envs.cage2.scenario import (
 )
 
 # Extras, as bits of `Params.extras`, in the order in which they follow the table.
-EXTRAS = ("scans", "decoys", "action", "time")
-SCANS, DECOYS, ACTION, TIME = (1 << i for i in range(4))
-EXTRA_WORDS = (1, 2, 1, 1)
-EXTRA_VALUES = (2 * NUM_HOSTS, NUM_DECOYS * NUM_HOSTS, 2 * NUM_HOSTS, 1)
+EXTRAS = ("scans", "decoys", "action", "time", "elapsed")
+SCANS, DECOYS, ACTION, TIME, ELAPSED = (1 << i for i in range(5))
+# Steps after which a bit of `elapsed` is set: a thermometer, finer before the ends of the protocol's horizons.
+ELAPSED_STEPS = np.array([3, 6, 10, 15, 20, 25, 28, 30, 35, 40, 45, 48, 50, 60, 70, 80, 90, 95, 98], np.int64)
+EXTRA_WORDS = (1, 2, 1, 1, 1)
+EXTRA_VALUES = (2 * NUM_HOSTS, NUM_DECOYS * NUM_HOSTS, 2 * NUM_HOSTS, 1, len(ELAPSED_STEPS))
+_ELAPSED_BITS = len(ELAPSED_STEPS)
 _DECOYS_PER_WORD = NUM_DECOYS // 2
 _MASK_BITS = _DECOYS_PER_WORD * NUM_HOSTS  # in each word
 FREE_BIT = _MASK_BITS  # the first of a mask word that no decoy has
@@ -148,6 +151,16 @@ def action_bits(action):
 
 
 @rule
+def elapsed_bits(step):
+    """The steps taken so far as a thermometer."""
+    bits = 0
+    for i in range(_ELAPSED_BITS):
+        if step >= ELAPSED_STEPS[i]:
+            bits |= 1 << i
+    return bits
+
+
+@rule
 def write_words(s, p, e, words):
     """The observation as integers, into row e."""
     words[e, 0] = s.table[e]
@@ -167,6 +180,9 @@ def write_words(s, p, e, words):
         w += 1
     if p.extras & TIME:
         words[e, w] = p.horizon - s.step[e]
+        w += 1
+    if p.extras & ELAPSED:
+        words[e, w] = elapsed_bits(np.int64(s.step[e]))
 
 
 @rule
@@ -193,6 +209,9 @@ def write_values(p, e, words, values):
         column, w = column + 2 * NUM_HOSTS, w + 1
     if p.extras & TIME:
         values[e, column] = words[e, w] / p.horizon
+        column, w = column + 1, w + 1
+    if p.extras & ELAPSED:
+        write_bits(words[e, w], _ELAPSED_BITS, values, e, column)
 
 
 @rule

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from cavalcade.core.threads import free_threads
 from cavalcade.envs.cage2.env import Cage2
 from cavalcade.envs.cage2.red_choice import Red
+from cavalcade.envs.cage2.reward import HORIZONS, RETURN
 from cavalcade.envs.cage2.scenario import MIXED
 from cavalcade.envs.cage2.scenario import REDS as AGENTS
 
-HORIZONS = (30, 50, 100)
 REDS = ("bline", "meander", "sleep")
 _Z = 1.959964  # 95 %
 
@@ -34,12 +34,14 @@ class Cell(NamedTuple):
 
 
 def episode_returns(actor: Actor, env: Cage2) -> NDArray[np.float64]:
-    """Plays one episode in each environment; returns their returns, (N,)."""
+    """Plays one episode in each environment; returns what each counts by the objective of the batch, (N,)."""
     env.reset()
+    weighted = np.zeros(env.spec.num_envs)  # in tenths
     with free_threads():
         for _ in range(env.params.horizon):
             env.step(actor(env))
-    return env.final_total / 10
+            weighted += np.rint(10 * env.buffers.reward)
+    return (env.final_total if env.params.objective == RETURN else weighted) / 10
 
 
 def cell(horizon: int, red: str, returns: NDArray[np.float64]) -> Cell:

@@ -22,6 +22,10 @@ from cavalcade.envs.cage2.scenario import (
 )
 
 PARTS = ("hosts", "impact", "restore")
+OBJECTIVES = ("return", "protocol")
+RETURN, PROTOCOL = range(2)
+HORIZONS = (30, 50, 100)  # of the official protocol
+_SHORT, _MIDDLE, _LONG = HORIZONS
 OP_HOSTS = hosts(OP_HOST0, OP_HOST1, OP_HOST2)
 COSTLY_USERS = hosts(USER1, USER2, USER3, USER4)
 
@@ -57,3 +61,14 @@ def impact_part(s, p, e):
 def restore_part(p, action):
     """Any Restore, whatever it achieved."""
     return -p.cost_restore if action >= FIRST_RESTORE_ACTION else 0
+
+
+@rule
+def step_weight(p, step):
+    """How often a step counts: once, or in the sum over the protocol's horizons as often as they include it.
+
+    The policy is not told the horizon, so the nine-cell score is a sum of returns with these weights.
+    """
+    if p.objective == RETURN:
+        return 1
+    return (step <= _SHORT) + (step <= _MIDDLE) + (step <= _LONG)

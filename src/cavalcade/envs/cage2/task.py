@@ -22,8 +22,9 @@ class Cage2Task(Settings):
     """Whether Green scans ports."""
     horizon: int = whole(100, 1)
     """Steps per episode."""
-    extras: tuple[Literal["scans", "decoys", "action", "time"], ...] = ()
-    """Observation extras besides the 52 values of the table."""
+    extras: tuple[Literal["scans", "decoys", "action", "time", "elapsed"], ...] = ()
+    """Observation extras besides the 52 values of the table. elapsed counts the steps taken; time those that are left,
+    which the official protocol does not tell."""
 
     def __post_init__(self):
         super().__post_init__()

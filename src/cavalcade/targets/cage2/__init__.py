@@ -32,7 +32,8 @@ class Cage2Target(Cage2BaseTarget):
         """The games of all policies, with the workflow order if one is set."""
         options: dict[str, Any] = {
             "red": config.task.red, "horizon": config.task.horizon, "seed": config.seeds, "threads": threads,
-            "first_index": first_index, "scenario": config.scenario, **config.task.shown,
+            "first_index": first_index, "scenario": config.scenario, "objective": config.objective,
+            **config.task.shown,
         }  # fmt: skip
         num_envs = config.policies * config.ppo.num_envs
         if not config.order:

@@ -11,6 +11,7 @@ from cavalcade.config.workflow import WorkflowConfig
 from cavalcade.core.device import Device
 from cavalcade.core.errors import ConfigError, one_of
 from cavalcade.envs.cage2.changes import Scenario
+from cavalcade.envs.cage2.reward import HORIZONS
 from cavalcade.envs.cage2.scenario import REDS
 from cavalcade.envs.cage2.task import Cage2Task
 
@@ -71,6 +72,9 @@ class Cage2Config(Cage2BaseConfig):
     device: Device = "auto"
     """Device of simulation and training; auto: a GPU if there is one that supports all settings."""
     scenario: Scenario = field(default_factory=Scenario)
+    objective: Literal["return", "protocol"] = "return"
+    """What training maximises: the return, or the nine-cell score of the official protocol, in which a step counts as
+    often as the horizons 30, 50 and 100 include it. Logged returns are then weighted too."""
     precision: Literal["fp32", "tf32", "bf16"] = "tf32"
     """On a GPU: precision of matrix products; weights stay in fp32."""
 
@@ -80,6 +84,10 @@ class Cage2Config(Cage2BaseConfig):
         super().__post_init__()
         if self.scenario.red_delay and self.task.red not in REDS:
             raise ConfigError(f"red_delay is {self.scenario.red_delay} with red {self.task.red}; let it wait by itself")
+        if self.objective == "protocol" and self.task.horizon != HORIZONS[-1]:
+            raise ConfigError(
+                f"objective is protocol with horizon {self.task.horizon}; the protocol plays {HORIZONS[-1]} steps"
+            )
         if self.recurrence.memory != "none":
             self.recurrence.ppo(self.ppo)
             if self.policies > 1:

@@ -36,7 +36,7 @@ def score(
 
 
 def best_policy(saved: MlpPolicy, episodes: int = 1000) -> tuple[int, NDArray]:
-    """Index of the policy with the highest mean return, and the mean returns of all, (P,).
+    """Index of the policy that does best by the objective of its training, and the means of all, (P,).
 
     All policies play the run's own task on validation games, which neither training nor scoring uses.
     """
@@ -48,6 +48,7 @@ def best_policy(saved: MlpPolicy, episodes: int = 1000) -> tuple[int, NDArray]:
         seed=[0] * saved.policies,
         horizon=task.horizon,
         scenario=getattr(saved.config, "changes", None),
+        objective=getattr(saved.config, "objective", "return"),
         **task.shown,
     )
     means = episode_returns(saved.runner(), env).reshape(saved.policies, episodes).mean(axis=1)
