@@ -13,7 +13,7 @@ PACKAGE = Path(cavalcade.__file__).parent
 ROOT = PACKAGE.name
 LAYERS = [  # lowest first; packages of one layer may import each other, but not in a circle
     {"core"},
-    {"config", "policy", "workflow", "vector"},
+    {"config", "models", "policy", "workflow", "vector"},
     {"envs"},
     {"ppo"},
     {"targets"},

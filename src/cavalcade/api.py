@@ -332,13 +332,13 @@ def load_policy(
     member: int | Literal["best"] | None = None,
     network: MakeModule | None = None,
 ) -> Any:
-    """Loads a trained policy from a run, a checkpoint or a search.
+    """Loads a trained policy from a run, a checkpoint, a search, a policy file or a shipped model.
 
     `policy(observation, mask=None, state=None)` returns the action for one observation or the actions for a batch;
     `policy.evaluate(observation)` returns probabilities and values.
 
     Args:
-        path: directory of a run or a search, or a checkpoint.
+        path: directory of a run or a search, a checkpoint, a file that `cavalcade export --file` wrote, or model:NAME.
         order: of a search: the order whose policy is loaded; the best by default.
         member: of a run with several policies: index of one, or best, which plays validation episodes; all by
             default. Of a search: number of a training in search.csv.
@@ -359,7 +359,7 @@ def load_policy(
 def _policy_of(given: Any, options: dict[str, Any]) -> Any:
     """The policy of a run, a path or a policy; of a search, the one that the options name. A baseline stays a name."""
     policy = given.policy() if isinstance(given, Run | SearchRun) else given
-    if isinstance(policy, str | Path) and Path(policy).exists():
+    if isinstance(policy, str | Path) and policies.is_saved(policy):
         chosen = {name: options.get(name) for name in ("order", "member")} if is_search(Path(policy)) else {}
         policy = load_policy(policy, **chosen)
     return policy

@@ -9,7 +9,8 @@ from cavalcade.api import load_policy
 from cavalcade.cli.help import HelpRequested, Page, help_asked
 from cavalcade.cli.options import Positional, options_of, union
 from cavalcade.cli.parse import check_folder, import_from_here, parse
-from cavalcade.runs.directory import is_search, target_of
+from cavalcade.runs.directory import is_search
+from cavalcade.runs.policies import is_saved, trained_on
 from cavalcade.runs.waiting import waiting
 from cavalcade.targets import target_named, targets
 from cavalcade.targets.base import Target
@@ -22,13 +23,13 @@ def run(args: list[str]) -> int:
     if not named and help_asked(args):
         known = {target.name: options_of(_options(target)) for target in targets()}
         raise HelpRequested(Page("evaluate", _Options.__doc__ or "", tuple(union(known))))
-    target = target_named((target_of(Path(named)) if named else "") or "cage2")
+    target = target_named((trained_on(Path(named)) if named else "") or "cage2")
     args = ["--no-sampled" if arg == "--greedy" else arg for arg in args]
     options: Any = parse(_options(target), args, "evaluate")
     check_folder("json", options.json)
     path = Path(options.policy)
     with waiting("evaluating") as news:
-        policy = _open(path, options) if path.exists() else options.policy
+        policy = _open(path, options) if is_saved(path) else options.policy
         scores = target.evaluate(policy, options, news)
     print(scores)
     if options.json and scores.scores:
@@ -48,7 +49,7 @@ class _Options:
     """Scores a policy on held-out games, or a CAGE-2 baseline by name."""
 
     policy: Positional[str]
-    """Run, checkpoint, search, or name of a CAGE-2 baseline."""
+    """Run, checkpoint, search, policy file, model:NAME, or name of a CAGE-2 baseline."""
     json: Path | None = None
     """Also write the scores to this file, as JSON."""
 

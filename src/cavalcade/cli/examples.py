@@ -76,6 +76,13 @@ EXAMPLES = {
         "cavalcade export runs/meander --onnx policy.onnx",
         "cavalcade export runs/meander --onnx policy.onnx --member 2",
         "cavalcade export runs/orders --onnx policy.onnx --order critical_first",
+        "cavalcade export runs/meander --file meander.safetensors",
+        "cavalcade export model:cage2-head --agent blue_agent.py",
+    ),
+    "models": (
+        "cavalcade models",
+        "cavalcade models cage2-head",
+        "cavalcade evaluate model:cage2-head --revisions head",
     ),
     "play": (
         "cavalcade play runs/meander",

@@ -21,6 +21,7 @@ FIRST_WORDS = {
     "completion": (),
     "evaluate": (),
     "export": (),
+    "models": (),
     "payoff": (),
     "play": ("cage2", "mettagrid"),
     "profile": _TARGETS,

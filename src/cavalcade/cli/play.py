@@ -6,7 +6,8 @@ from typing import Any
 from cavalcade.api import load_policy
 from cavalcade.cli.parse import import_from_here, option, parse
 from cavalcade.core.errors import ConfigError
-from cavalcade.runs.directory import is_search, target_of
+from cavalcade.runs.directory import is_search
+from cavalcade.runs.policies import is_saved, trained_on
 from cavalcade.targets import is_target, target_named
 from cavalcade.targets.base import Target
 
@@ -20,7 +21,7 @@ def run(args: list[str]) -> int:
     elif named and path is not None:
         raise ConfigError(f"two runs are given, {named} and {path}; leave one out")
     elif named:
-        if not Path(named).exists():
+        if not is_saved(named):
             raise ConfigError(f"{named!r} is neither a target nor a run; {_ALLOWED}")
         target, rest = _target_of(Path(named)), [*rest, "--run", named]
     else:
@@ -32,12 +33,12 @@ def run(args: list[str]) -> int:
     return 0
 
 
-_ALLOWED = "name cage2, mettagrid, a run, a checkpoint or a search"
+_ALLOWED = "name cage2, mettagrid, a run, a checkpoint, a search, a policy file or model:NAME"
 
 
 def _target_of(path: Path) -> Target[Any]:
     """The target that shows the policies of a run; those of a search play CAGE-2."""
-    return target_named("cage2" if is_search(path) else target_of(path) or "cage2")
+    return target_named("cage2" if is_search(path) else trained_on(path) or "cage2")
 
 
 def _load(path: str, order: str | None = None, member: int | None = None) -> Any:

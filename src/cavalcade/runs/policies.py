@@ -1,22 +1,48 @@
-"""Loads trained policies: from a run's newest checkpoint, or from any checkpoint."""
+"""Loads trained policies: from a run's newest checkpoint, any checkpoint, a policy file or a shipped model."""
 
 from pathlib import Path
 from typing import Any
 
 from cavalcade.core.errors import RunError
+from cavalcade.models import is_model, model_file
 from cavalcade.policy.module import MakeModule
 from cavalcade.runs.checkpoint import load_checkpoint
-from cavalcade.runs.directory import checkpoint_in
+from cavalcade.runs.directory import checkpoint_in, target_of
+from cavalcade.runs.policy_file import SUFFIX, read_header, read_policy_file
 from cavalcade.targets import target_named
 from cavalcade.targets.base import Saved
 
 
 def load_policy(path: str | Path, network: MakeModule | None = None) -> Any:
-    """The policies of a run's newest checkpoint, or of a checkpoint; network: factory of a user-defined network."""
-    path = checkpoint_in(Path(path))
+    """The policies of a run's newest checkpoint, of a checkpoint, a policy file or a model (`model:NAME`).
+
+    network: factory of a user-defined network.
+    """
+    path = Path(path)
+    if is_file(path):
+        saved = read_policy_file(model_file(path) if is_model(path) else path, network)._replace(path=path)
+        return target_named(str(saved.config.get("target", ""))).policy(saved)
+    path = checkpoint_in(path)
     checkpoint = load_checkpoint(path)
     if "slots" in checkpoint.info:
         raise RunError(f"{path} belongs to a search; give the directory of the search and one of its orders")
     config = checkpoint.info["config"]
     saved = Saved(path, checkpoint.snapshot, checkpoint.info["network"], config, network)
     return target_named(str(config.get("target", ""))).policy(saved)
+
+
+def is_file(path: Path) -> bool:
+    """Whether a path stands for a single policy: a policy file or a shipped model."""
+    return is_model(path) or (path.suffix == SUFFIX and path.is_file())
+
+
+def is_saved(path: str | Path) -> bool:
+    """Whether there is anything to load a policy from."""
+    return is_model(path) or Path(path).exists()
+
+
+def trained_on(path: Path) -> str:
+    """Target of a run, a checkpoint, a policy file or a model; empty if unknown."""
+    if not is_file(path):
+        return target_of(path)
+    return str(read_header(model_file(path) if is_model(path) else path)["config"].get("target", ""))

@@ -1,0 +1,78 @@
+"""One policy in one file, to share: its weights, the moments of its observations, and its settings.
+
+The file is safetensors; the settings are JSON in its header. Reading one executes no code.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+
+from cavalcade.core.errors import RunError
+from cavalcade.policy.module import MakeModule
+from cavalcade.ppo.snapshot import Counters, Snapshot
+from cavalcade.ppo.state import MOMENTS
+from cavalcade.runs.checkpoint import load_checkpoint
+from cavalcade.targets.base import Saved
+
+SUFFIX = ".safetensors"
+FORMAT = 1
+_HEADER = "cavalcade"  # its entry in the header
+_POLICY, _LEARNER = "policy.", "learner."  # prefixes of tensors
+
+
+def write_policy_file(path: Path, checkpoint: Path, member: int) -> None:
+    """Writes one policy of a checkpoint."""
+    found = load_checkpoint(checkpoint)
+    network, config = dict(found.info["network"]), dict(found.info["config"])
+    rows = slice(None)
+    if "contexts" in network:  # a population: tensors have a leading axis
+        rows = slice(member, member + 1)
+        network["contexts"] = network["contexts"][rows]
+        config |= {"policies": 1, "seed": config["seed"] + member} if "policies" in config else {}
+    moments = {name: found.learner[name] for name in MOMENTS if name in found.learner}
+    tensors = {_POLICY + name: tensor[rows].contiguous() for name, tensor in found.policy.items()}
+    tensors |= {_LEARNER + name: tensor[rows].contiguous() for name, tensor in moments.items()}
+    header = {"format": FORMAT, "config": config, "network": network, "updates": found.snapshot.counters.updates}
+    try:
+        save_file(tensors, path, {_HEADER: json.dumps(header)})
+    except (OSError, SafetensorError) as error:
+        raise RunError(f"{path} cannot be written: {error}") from None
+
+
+def read_policy_file(path: Path, network: MakeModule | None = None) -> Saved:
+    """Reads a policy; network: factory of a user-defined network."""
+    header = read_header(path)
+    try:
+        with safe_open(path, "pt") as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 — it is not a mapping
+        counters = Counters(0, int(header["updates"]))
+        parts = [
+            {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+            for prefix in (_POLICY, _LEARNER)
+        ]
+        return Saved(path, Snapshot(*parts, {}, counters), header["network"], header["config"], network)
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
+        raise _damaged(path, error) from None
+
+
+def read_header(path: Path) -> dict[str, Any]:
+    """Settings in the header of a policy file: config, network, updates."""
+    try:
+        with safe_open(path, "pt") as file:
+            text = (file.metadata() or {}).get(_HEADER)
+        header = json.loads(text) if text else {}
+        version = header.get("format")
+    except (OSError, SafetensorError, ValueError, AttributeError) as error:
+        raise _damaged(path, error) from None
+    if version != FORMAT:
+        raise RunError(
+            f"{path} is not a policy file of format {FORMAT}; write one with: cavalcade export RUN --file FILE"
+        )
+    return header
+
+
+def _damaged(path: Path, error: Exception) -> RunError:
+    return RunError(f"{path} cannot be read ({type(error).__name__}); restore it")
