@@ -10,9 +10,10 @@ from cavalcade.targets import target_named
 from cavalcade.targets.cage2.config import Cage2Config
 
 
-def test_there_is_one_per_red_and_device_and_one_for_the_leaderboard():
+def test_there_is_one_per_red_and_revision_for_each_device():
     ours = [name for name in recipe_names() if name.startswith("cage2")]
-    assert ours == ["cage2-bline", "cage2-bline-gpu", "cage2-leaderboard", "cage2-meander", "cage2-meander-gpu"]
+    kinds = ("bline", "head", "leaderboard", "meander")
+    assert ours == [f"cage2-{kind}{device}" for kind in kinds for device in ("", "-gpu")]
 
 
 @pytest.mark.parametrize("name", recipe_names())
