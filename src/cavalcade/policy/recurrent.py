@@ -85,6 +85,18 @@ class RecurrentNetwork(nn.Module):
         """The architecture as plain data, for a checkpoint."""
         return {"core": self._core, "width": self.width, "actions": self.actions}
 
+    def compile(self, *, mode: str) -> None:
+        """Compiles the forward pass by torch.compile, in place; names of parameters stay.
+
+        Sums of embeddings and sequences of the core are left out: their kernels are compiled already, and torch.compile
+        cannot look into them.
+        """
+        bag = getattr(self.encoder, "bag", None)
+        if bag is not None:
+            bag.forward = torch.compiler.disable(bag.forward)
+        self._remember = torch.compiler.disable(self._remember)
+        super().compile(mode=mode)
+
     def forward(self, observation: Tensor, state: State, begins: NDArray[np.bool_]) -> tuple[Output, State]:
         """Outputs for observations (h, b, …) from a state; begins: (h, b), where an episode begins, on the host."""
         x = self.encoder(observation)
