@@ -254,8 +254,10 @@ def test_the_presets_of_the_performance_guide_hold_its_sizes():
     given = ["mettagrid", "--recipe", "mettagrid-guide", "--hardware"]
     fast, original = (parse_target(Options, [*given, name], "train")[1].config for name in ("ultra_fast", "original"))
     sizes = lambda c: (c.ppo.num_envs, c.ppo.batch_size, c.ppo.minibatch_size, c.ppo.bptt_horizon, c.ppo.epochs)  # noqa: E731
-    assert (sizes(fast), who_plays(fast).game is None) == ((512, 262_144, 32_768, 32, 1), False)
+    assert (sizes(fast), who_plays(fast).game is None) == ((512, 262_144, 8_192, 32, 1), False)
     assert (sizes(original), who_plays(original).game is None) == ((64, 16_384, 512, 64, 1), True)
+    steps = lambda c: c.ppo.batch_size // c.ppo.minibatch_size  # noqa: E731
+    assert steps(fast) == steps(original) == 32
     assert (original.host.workers, original.host.async_factor) == (4, 2)
     every = lambda c: [getattr(c, f"{n}_every") for n in ("checkpoint", "evaluate", "record", "statistics", "monitor")]  # noqa: E731
     assert every(fast) == [100, 500, 500, 300, 50]

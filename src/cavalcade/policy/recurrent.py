@@ -4,6 +4,7 @@ Time comes first: (h, b, …) are h steps of b agents. A state is a tuple of ten
 is reset to zero where an episode begins; between resets, torch's recurrent kernels run over whole sequences.
 """
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
@@ -95,6 +96,7 @@ class RecurrentNetwork(nn.Module):
         if bag is not None:
             bag.forward = torch.compiler.disable(bag.forward)
         self._remember = torch.compiler.disable(self._remember)
+        warnings.filterwarnings("ignore", r"The \.grad attribute", UserWarning)  # torch.compile reads it of all inputs
         super().compile(mode=mode)
 
     def forward(self, observation: Tensor, state: State, begins: NDArray[np.bool_]) -> tuple[Output, State]:

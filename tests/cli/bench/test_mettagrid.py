@@ -27,7 +27,7 @@ def test_rows_are_settings_that_a_run_takes(on_gpu, cpus):
     assert {"ultra_fast, tf32", "ultra_fast, compile reduce-overhead"} <= rows.keys() or not on_gpu
     chosen = chosen_rows(rows, ("ultra_fast", "compiled"))
     assert list(chosen)[:2] == ["original", "original, compiled"]
-    assert len(chosen) == (11 if on_gpu else 5)
+    assert len(chosen) == (10 if on_gpu else 5)
 
 
 def test_memory_of_presets_is_printed(capsys):

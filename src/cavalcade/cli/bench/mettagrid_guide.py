@@ -34,6 +34,7 @@ def ablation_rows(on_gpu: bool, cpus: int) -> dict[str, list[str]]:
     big = ["--batch-size", "262144", "--minibatch-size", "32768"]
     sizes = ["--num-envs", "64", "--batch-size", "16384", "--minibatch-size", "512"]
     off = [word for name in ("evaluate", "record", "statistics", "monitor") for word in (f"--{name}-every", "0")]
+    unscored = ["--evaluate-every", "0", "--record-every", "0"]  # longer rows would reach the first score
     many = min(cpus, 16)
     rows = {
         "original": base,
@@ -54,7 +55,7 @@ def ablation_rows(on_gpu: bool, cpus: int) -> dict[str, list[str]]:
         "original, compiled": [*_GUIDE, *sizes, "--core", "lstm", *_OFTEN],
         "ultra_fast, hosted": [*fast, "--simulator", "package", "--workers", str(many)],
         **{f"ultra_fast, {name}": [*fast, "--precision", name] for name in _PRECISIONS if on_gpu or name == "fp32"},
-        **{f"ultra_fast, compile {mode}": [*fast, "--compile", mode] for mode in _MODES if on_gpu},
+        **{f"ultra_fast, compile {mode}": [*fast, *unscored, "--compile", mode] for mode in _MODES if on_gpu},
         "ultra_fast without memory": [*fast, "--core", "none"],
         "laptop sizes, 64 arenas": [
             *_GUIDE, "--hardware", "laptop", "--num-envs", "64", "--batch-size", "16384", "--minibatch-size", "2048",
