@@ -2,7 +2,7 @@
 
 from cavalcade.targets.cage2.config import Cage2Config
 from cavalcade.targets.gym import GymConfig
-from cavalcade.tuning import tune
+from cavalcade.tuning import trials, tune
 
 
 def imagined(config, seconds):
@@ -12,36 +12,36 @@ def imagined(config, seconds):
     if host and host.backend == "shared":
         rate *= 2
     if ppo.num_envs > 128:
-        return tune.Trial("", config, trouble="would have used more than 90% of the memory")
-    return tune.Trial("", config, rate, 0.5)
+        return trials.Trial("", config, trouble="would have used more than 90% of the memory")
+    return trials.Trial("", config, rate, 0.5)
 
 
 def test_the_best_is_found_step_by_step():
-    trials = list(tune.tune(GymConfig(), 1.0, imagined))
-    best = [trial for trial in trials if trial.best][-1].config
+    made = list(tune.tune(GymConfig(), 1.0, imagined))
+    best = [trial for trial in made if trial.best][-1].config
     assert (best.host.backend, best.ppo.num_envs, best.ppo.minibatches) == ("shared", 128, 2)
-    assert 1 < len(trials) <= tune.count(GymConfig())
-    batches = {t.config.ppo.num_envs * t.config.ppo.rollout_steps for t in trials}
+    assert 1 < len(made) <= tune.count(GymConfig())
+    batches = {t.config.ppo.num_envs * t.config.ppo.rollout_steps for t in made}
     assert batches <= {4096, 8192}
     assert not hasattr(list(tune.tune(Cage2Config(), 1.0, imagined))[-1].config, "host")
 
 
 def test_differences_within_noise_change_nothing():
     def flat(config, seconds):
-        return tune.Trial("", config, 1000.0 + config.ppo.num_envs / 100, 0.5)
+        return trials.Trial("", config, 1000.0 + config.ppo.num_envs / 100, 0.5)
 
-    trials = list(tune.tune(GymConfig(), 1.0, flat))
-    assert [trial.words for trial in trials if trial.best] == ["as it is"]
-    words = [trial.words for trial in trials]
+    made = list(tune.tune(GymConfig(), 1.0, flat))
+    assert [trial.words for trial in made if trial.best] == ["as it is"]
+    words = [trial.words for trial in made]
     assert len(set(words)) == len(words)
     assert any("groups" in text and "8 workers" in text for text in words) or tune.cores() != 2
 
 
 def test_trials_run_apart_and_can_fail():
-    fine = tune.run_trial(GymConfig(steps=8192, host=GymConfig().host), 0.1)
+    fine = trials.run_on_cpu(GymConfig(steps=8192, host=GymConfig().host), 0.1)
     assert fine.rate > 0
     assert 0 < fine.collecting < 1
-    broken = tune.run_trial(GymConfig(target="gym:NoSuch-v0"), 0.1)
+    broken = trials.run_on_cpu(GymConfig(target="gym:NoSuch-v0"), 0.1)
     assert "NoSuch" in broken.trouble
 
 
@@ -49,5 +49,5 @@ def test_a_trial_that_eats_the_memory_is_ended(monkeypatch):
     class Full:
         available, total = 1, 100
 
-    monkeypatch.setattr(tune.psutil, "virtual_memory", lambda: Full)
-    assert "more than 90% of the memory" in tune.run_trial(GymConfig(), 30.0).trouble
+    monkeypatch.setattr(trials.psutil, "virtual_memory", lambda: Full)
+    assert "more than 90% of the memory" in trials.run_on_cpu(GymConfig(), 30.0).trouble

@@ -152,6 +152,12 @@ def test_groups_go_their_own_pace():
         assert env.wait_any() == 2
         assert env.buffers.reward[env.groups[2]].tolist() == [0, 2]
     assert env.buffers.observation[:, 0].tolist() == [1, 1, 1, 1, 4, 4, 1, 1]
+    assert not env.ready()
+    env.send_group(1, [0, 2])
+    while not env.ready():  # until its results have arrived
+        time.sleep(0.001)
+    assert env.wait_any() == 1
+    assert not env.ready()
     env.close()
 
 

@@ -13,7 +13,10 @@ COMMON = {
         "cyborg", "cyborg_python", "resume", "run", "red", "searcher", "total_episodes", "max_episodes", "n_workflows",
         "workers", "seed", "quiet",
     ),
-    "tune": ("seconds", "recipe", "episodes", "steps", "red", "hidden", "seed", "cyborg", "env_options"),
+    "tune": (
+        "by", "seconds", "train_seconds", "largest_batch", "recipe", "hardware", "device", "core", "red", "hidden",
+        "seed", "cyborg", "env_options",
+    ),
     "profile": (
         "updates", "threads", "recipe", "hardware", "cprofile", "red", "num_envs", "hidden", "backend", "cyborg",
         "env_options",
@@ -112,6 +115,8 @@ EXAMPLES = {
     "tune": (
         "cavalcade tune gym:CartPole-v1",
         "cavalcade tune cage2 --seconds 2",
+        "cavalcade tune mettagrid --hardware laptop",
+        "cavalcade tune mettagrid --device cuda --train-seconds 30",
         "cavalcade train gym:CartPole-v1 --hardware tuned",
     ),
     "verify": (

@@ -42,10 +42,10 @@ def import_from_here() -> None:
         sys.path.insert(0, os.getcwd())
 
 
-def check_seconds(seconds: float) -> None:
+def check_seconds(seconds: float, name: str = "seconds") -> None:
     """Raises `ConfigError` unless the seconds to measure are above 0 and below 3600."""
     if not 0 < seconds < 3600:
-        raise ConfigError(f"seconds is {seconds}; it must be above 0 and below 3600")
+        raise ConfigError(f"{name} is {seconds}; it must be above 0 and below 3600")
 
 
 def option(args: Sequence[str], name: str) -> str | None:

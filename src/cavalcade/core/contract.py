@@ -101,6 +101,10 @@ class Environment(ABC):
         self.recv()
         return 0
 
+    def ready(self) -> bool:
+        """Whether the next `wait_any` returns at once; False if that is not known."""
+        return False
+
     @abstractmethod
     def save_state(self, indices: ArrayLike | None = None) -> SavedState:
         """A copy of the games, one row per environment: all, or those given."""

@@ -4,6 +4,7 @@ Time comes first: (h, b, …) are h steps of b agents. A state is a tuple of ten
 is reset to zero where an episode begins; between resets, torch's recurrent kernels run over whole sequences.
 """
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
@@ -84,6 +85,19 @@ class RecurrentNetwork(nn.Module):
     def described(self) -> dict[str, Any]:
         """The architecture as plain data, for a checkpoint."""
         return {"core": self._core, "width": self.width, "actions": self.actions}
+
+    def compile(self, *, mode: str) -> None:
+        """Compiles the forward pass by torch.compile, in place; names of parameters stay.
+
+        Sums of embeddings and sequences of the core are left out: their kernels are compiled already, and torch.compile
+        cannot look into them.
+        """
+        bag = getattr(self.encoder, "bag", None)
+        if bag is not None:
+            bag.forward = torch.compiler.disable(bag.forward)
+        self._remember = torch.compiler.disable(self._remember)
+        warnings.filterwarnings("ignore", r"The \.grad attribute", UserWarning)  # torch.compile reads it of all inputs
+        super().compile(mode=mode)
 
     def forward(self, observation: Tensor, state: State, begins: NDArray[np.bool_]) -> tuple[Output, State]:
         """Outputs for observations (h, b, …) from a state; begins: (h, b), where an episode begins, on the host."""

@@ -3,7 +3,7 @@
 from typing import NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from cavalcade.core.contract import Environment
@@ -16,8 +16,11 @@ from cavalcade.ppo.state import SavedTensors
 class Actor(Protocol):
     """The interface of an engine that the loop uses."""
 
-    def act(self, t: int, group: slice) -> NDArray:
-        """Actions for the current observations of a group, recorded as step t of the rollout."""
+    def act(self, t: int, group: slice) -> ArrayLike:
+        """Actions for the current observations of a group, recorded as step t of the rollout.
+
+        An array, or what becomes one: a device may still compute it.
+        """
         ...
 
     def values(self, wanted: NDArray[np.bool_], ended_at: int | None = None) -> NDArray:
@@ -72,7 +75,8 @@ def collect(
     """Fills a rollout, and the log of episodes that ended in it.
 
     Each group of environments runs at its own pace: it gets new actions as soon as its results arrive. The samples do
-    not depend on the order of arrival, since the policy is fixed and random numbers are counter-based.
+    not depend on the order of arrival, since the policy is fixed and random numbers are counter-based. While a device
+    computes the actions of a group, another group whose results have arrived is taken first.
     """
     steps, groups = rollout.reward.shape[1], env.groups
     done = [0] * len(groups)
@@ -82,15 +86,21 @@ def collect(
     for g, group in enumerate(groups):
         env.send_group(g, actor.act(0, group))
     timer.lap("act")
+    held: list[tuple[int, ArrayLike]] = []  # a group whose actions a device computes
     for _ in range(steps * len(groups)):
         g = env.wait_any()
         timer.lap("step")
         store(env, actor, records, episodes, terminal, done[g], groups[g])
         timer.lap("store")
         done[g] += 1
+        hold = False
         if done[g] < steps:
-            env.send_group(g, actor.act(done[g], groups[g]))
-            timer.lap("act")
+            actions = actor.act(done[g], groups[g])
+            held.append((g, actions))
+            hold = not isinstance(actions, np.ndarray) and env.ready()
+        while len(held) > hold:
+            env.send_group(*held.pop(0))
+        timer.lap("act")
     state.counters[:, 0] += steps
     going_on = ~records.ended[:, -1].reshape(-1)
     rollout.last_value.numpy()[:] = actor.values(going_on) if going_on.any() else 0

@@ -97,7 +97,7 @@ class Target(ABC, Generic[C]):
     name: ClassVar[str]  # on the command line
     prefix: ClassVar[bool] = False  # whether `name` is a prefix of many names, as gym:
     hardware: ClassVar[bool] = False  # whether hardware presets are shipped for it
-    not_tuned: ClassVar[str] = ""  # why `cavalcade tune` does not tune it
+    tuned_by_speed: ClassVar[bool] = True  # whether `cavalcade tune` compares steps per second; else rewards
     Config: type[C]
     EvaluateOptions: type
     PlayOptions: type | None = None

@@ -1,32 +1,20 @@
-"""Finds settings that suit a machine: backend, workers, environments, batch and minibatches, one after the other.
+"""Finds settings that suit a machine by speed: backend, workers, environments, batch and minibatches, in turn.
 
-Each trial trains in a process of its own, on the CPU, which is killed if the machine runs short of memory. The
-objective is steps per second of the whole training. Sizes of batch and minibatch stay within a factor of two of where
-they were, since they change what is learnt as well as how fast.
+The objective is steps per second of the whole training, on the CPU. Sizes of batch and minibatch stay within a factor
+of two of where they were, since they change what is learnt as well as how fast; `by_reward` goes further.
 """
 
-import json
-import subprocess
-import sys
-import tempfile
-import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Protocol
 
-import psutil
-
 from cavalcade.config.hosting import WorkerConfig
-from cavalcade.config.io import as_dict
 from cavalcade.config.ppo import PPOConfig
 from cavalcade.core.errors import ConfigError
 from cavalcade.core.threads import cores
+from cavalcade.tuning.trials import WORTH_IT, Run, Trial, run_on_cpu
 from cavalcade.vector.pool import deal
-
-_SPARE = 0.1  # share of the memory that is left alone
-_WORTH_IT = 1.03  # a change must give this much to be taken
-_LONGEST = 300.0  # seconds until a trial is given up
 
 
 class Tunable(Protocol):
@@ -38,24 +26,9 @@ class Tunable(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class Trial:
-    """Settings and how fast they were."""
-
-    words: str  # what was changed
-    config: Any
-    rate: float = 0.0  # steps per second, 0 if there was none
-    collecting: float = 0.0  # share of time
-    trouble: str = ""  # why there is no rate
-    best: bool = False  # so far, by more than chance
-
-
-Run = Callable[[Any, float], Trial]
-
-
 def tune(config: Tunable, seconds: float, run: Run | None = None) -> Iterator[Trial]:
     """Tries settings, each time from the best so far; yields every trial."""
-    run = run or run_trial
+    run = run or run_on_cpu
     best = replace(run(config, seconds), words="as it is", best=True)
     yield best
     if best.trouble:
@@ -66,7 +39,7 @@ def tune(config: Tunable, seconds: float, run: Run | None = None) -> Iterator[Tr
             if changed == base.config:
                 continue
             trial = run(changed, seconds)
-            trial = replace(trial, words=words, best=trial.rate > _WORTH_IT * best.rate)
+            trial = replace(trial, words=words, best=trial.rate > WORTH_IT * best.rate)
             yield trial
             best = trial if trial.best else best
 
@@ -139,41 +112,3 @@ def _sized(config: Any, **sizes: int) -> Any | None:
         return replace(config, ppo=replace(config.ppo, **sizes))
     except ConfigError:
         return None
-
-
-def run_trial(config: Tunable, seconds: float) -> Trial:
-    """Trains for a while in a child process, on the CPU; kills it if memory runs short."""
-    plain = as_dict(config)
-    if "device" in plain:
-        plain["device"] = "cpu"
-    task = json.dumps({"config": plain, "seconds": seconds, "path": sys.path})
-    command = [sys.executable, "-W", "ignore", "-m", "cavalcade.tuning.trial", task]
-    with tempfile.TemporaryFile("w+") as said, tempfile.TemporaryFile("w+") as wrong:
-        with subprocess.Popen(command, stdout=said, stderr=wrong, text=True) as process:
-            why = _watch(process, time.monotonic() + _LONGEST)
-        said.seek(0)
-        wrong.seek(0)
-        out, err = said.read(), wrong.read()
-    if not why and process.returncode:
-        lines = [line for line in err.strip().splitlines() if line.strip()]
-        why = lines[-1] if lines else f"exit status {process.returncode}"
-    if why:
-        return Trial("", config, trouble=why)
-    found = json.loads(out.strip().splitlines()[-1])
-    return Trial("", config, found["rate"], found["collecting"])
-
-
-def _watch(process: subprocess.Popen, until: float) -> str:
-    """Waits for a process; kills it, and says why, if memory runs short or it takes too long."""
-    while True:
-        try:
-            process.wait(0.05)
-            return ""
-        except subprocess.TimeoutExpired:
-            memory = psutil.virtual_memory()
-            if memory.available < _SPARE * memory.total:
-                process.kill()
-                return f"would have used more than {1 - _SPARE:.0%} of the memory"
-            if time.monotonic() > until:
-                process.kill()
-                return f"took longer than {_LONGEST:.0f} s"

@@ -143,6 +143,10 @@ class Hosted(Environment):
         self._sent.discard(group)
         return group
 
+    def ready(self) -> bool:
+        """Whether the next `wait_any` returns at once."""
+        return self.pool.ready()
+
     def save_state(self, indices: ArrayLike | None = None) -> SavedState:
         """Seed, index and number of episodes begun of each environment; not the episodes in progress."""
         rows = slice(None) if indices is None else np.asarray(indices)

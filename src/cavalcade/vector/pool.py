@@ -49,6 +49,10 @@ class WorkerPool(ABC):
     def wait_any(self) -> int:
         """Waits until any submitted group is done; returns its number."""
 
+    def ready(self) -> bool:
+        """Whether the next `wait_any` returns at once; False if that is not known."""
+        return False
+
     @abstractmethod
     def close(self) -> None:
         """Closes the environments."""
@@ -171,6 +175,9 @@ class ProcessPool(WorkerPool):
                     return group
             waited = True
             self._wait()
+
+    def ready(self) -> bool:
+        return any(self._is_done(group) for group in self._waiting)
 
     def _is_done(self, group: int) -> bool:
         return all(self._asked[member] == self._finished[member] for member in self._members[group])

@@ -25,6 +25,7 @@ from cavalcade.ppo.distributed import Ranks
 from cavalcade.ppo.engine import Engine
 from cavalcade.ppo.engines.recurrent.engine import RecurrentEngine
 from cavalcade.ppo.engines.recurrent.resident import ResidentEngine
+from cavalcade.ppo.engines.recurrent.staged import StagedEngine
 from cavalcade.ppo.threads import choose_torch_threads
 from cavalcade.ppo.trainer import Callback
 from cavalcade.targets.base import LoadPolicy, Prepared, Progress, Saved, Score, Scores, Setup, Target, no_progress
@@ -53,7 +54,7 @@ class EvaluateOptions(Settings):
 class MettagridTarget(Target[MettagridConfig]):
     name = "mettagrid"
     hardware = True
-    not_tuned = "MettaGrid is not tuned here; cavalcade bench mettagrid --parts ablation measures its options"
+    tuned_by_speed = False
     Config = MettagridConfig
     EvaluateOptions = EvaluateOptions
     PlayOptions = play.Options
@@ -143,11 +144,14 @@ def _engine(env: Environment, config: MettagridConfig, setup: Setup) -> Recurren
         lambda: TokenPolicy(layout_of(config.arena), actions, encoder=net.encoder, core=net.core, width=net.width),
     )
     options: Any = {"machine": config.machine, "device": device, "seed": config.seed, "ranks": setup.ranks}
-    if isinstance(env, Arenas) and device.type == "cuda" and setup.ranks.size == 1 and not config.machine.offload:
-        games, graphs = DeviceArenas(env, policy.layout.tokens, device), config.machine.compile == "off"
-        engine: RecurrentEngine = ResidentEngine(games, env, policy, c, graphs=graphs, **options)
-    else:
+    graphs = config.machine.compile in ("off", "default")  # the other modes capture CUDA graphs of their own
+    if device.type == "cpu":
         engine = RecurrentEngine(env, policy, c, **options)
+    elif isinstance(env, Arenas) and setup.ranks.size == 1 and not config.machine.offload:
+        games = DeviceArenas(env, policy.layout.tokens, device)
+        engine = ResidentEngine(games, env, policy, c, graphs=graphs, **options)
+    else:
+        engine = StagedEngine(env, policy, c, graphs=graphs, **options)
     if x.priority_alpha:
         engine.sampler = Prioritised(config.seed, engine.experience.segments, x.priority_alpha, x.priority_beta)
     if x.teacher:

@@ -3,9 +3,6 @@
 from functools import cache
 from typing import Any, NamedTuple
 
-import psutil
-import torch
-
 from cavalcade.config.hosting import HostConfig
 from cavalcade.core.contract import Environment
 from cavalcade.core.device import device_named
@@ -22,9 +19,8 @@ from cavalcade.envs.mettagrid.tasks import load_game, load_task
 from cavalcade.policy.tokens import TokenLayout
 from cavalcade.targets.mettagrid.config import MettagridConfig
 from cavalcade.targets.mettagrid.layout import token_layout
+from cavalcade.targets.mettagrid.memory import Needs, Sizes, check_memory, needs
 from cavalcade.vector.hosted import Hosted
-
-_ROOM = 0.8  # share of free memory that buffers may use
 
 
 class Facts(NamedTuple):
@@ -117,7 +113,7 @@ def arenas(config: MettagridConfig, first_index: int = 0, threads: int = 0) -> E
 
 def check_fits(config: MettagridConfig, *, hosted: bool) -> None:
     """Raises `ConfigError` if this machine has too few cores or too little memory, and suggests settings."""
-    c, here, known = config.ppo, cores(), facts(config.arena)
+    c, here = config.ppo, cores()
     if hosted and config.host.workers > here and config.host.backend != "serial":
         fewer = max(1, here)
         size = f"--workers {fewer} --num-envs {max(1, c.num_envs * fewer // config.host.workers)}"
@@ -125,25 +121,15 @@ def check_fits(config: MettagridConfig, *, hosted: bool) -> None:
             f"{config.host.workers} workers on {here} cores: each step would wait for the slowest; use {size} with a "
             "--batch-size and --minibatch-size to match, or --hardware laptop"
         )
-    on_gpu = device_named(config.machine.device).type == "cuda" and not config.machine.offload
-    state = 8 * config.policy.width / c.bptt_horizon
-    experience = int(c.batch_size * (3 * config.arena.max_tokens + 32 + state))
-    needed = 0 if on_gpu else experience
-    needed += c.num_envs * known.agents * 2 * 3 * known.tokens + c.num_envs * (500_000 if hosted else 10_000)
-    if on_gpu:
-        there = torch.cuda.mem_get_info()[0]
-        if experience > _ROOM * there:
-            raise ConfigError(
-                f"experience of {experience / 2**30:.1f} GiB does not fit into {there / 2**30:.1f} GiB of the GPU; "
-                "use --offload, or a smaller --batch-size"
-            )
-    free = psutil.virtual_memory().available
-    if needed > _ROOM * free:
-        share = _ROOM * free / needed
-        raise ConfigError(
-            f"buffers of {needed / 2**30:.1f} GiB do not fit into {free / 2**30:.1f} GiB of free memory; lower "
-            f"--batch-size and --num-envs to about {share:.0%}, or --max-tokens"
-        )
+    on_gpu = device_named(config.machine.device).type == "cuda"
+    check_memory(needs_of(config, hosted=hosted), on_gpu=on_gpu, offload=config.machine.offload)
+
+
+def needs_of(config: MettagridConfig, *, hosted: bool) -> Needs:
+    """Memory that a training needs."""
+    known = facts(config.arena)
+    sizes = Sizes(known.agents, known.actions, known.tokens, known.layout.tokens)
+    return needs(config.ppo, config.policy, sizes, hosted=hosted)
 
 
 def _other_version() -> str:

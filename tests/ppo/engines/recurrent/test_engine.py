@@ -232,8 +232,8 @@ def test_a_step_that_overflows_is_skipped_and_the_loss_scale_shrinks():
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
 def test_compiled_networks_say_the_same():
     torch._dynamo.reset()
-    plain = learner(encoder="conv")
-    compiled = learner(encoder="conv", machine=MachineConfig(device="cpu", compile="default"))
+    plain = learner()
+    compiled = learner(machine=MachineConfig(device="cpu", compile="default"))
     one, other = advance(plain), advance(compiled)
     assert one["value_loss"] == pytest.approx(other["value_loss"], rel=1e-3)
     assert plain.tensors()[0].keys() == compiled.tensors()[0].keys()

@@ -93,8 +93,10 @@ class RecurrentEngine(Engine):
             *(torch.full((1,), x, device=device)
               for x in (config.clip, config.value_coef, config.entropy_coef, config.value_clip))
         )  # fmt: skip
+        self._ppo_loss: Any = ppo_loss
         if machine.compile != "off":
-            self.policy.encoder = torch.compile(self.policy.encoder, mode=machine.compile)  # pyright: ignore
+            self.policy.compile(mode=machine.compile)
+            self._ppo_loss = torch.compile(ppo_loss, mode=machine.compile)
 
     def fresh_state(self, agents: int) -> RecurrentState:
         """The state before the first update."""
@@ -153,16 +155,16 @@ class RecurrentEngine(Engine):
 
     def _store_observation(self, rows: slice, at: int, group: slice) -> Tensor:
         """Stores the observations of a group; returns them for the network, (1, n, …)."""
-        e, observation = self.experience, self.env.buffers.observation[group]
-        size = math.prod(self.layout.shape)
+        e, shown = self.experience, self._shown(group).to(self.device)
+        e.observation[rows, at] = shown.to(e.observation.device)
+        return shown.unsqueeze(0)
+
+    def _shown(self, group: slice) -> Tensor:
+        """The observations of a group as the network sees them, on the host; counts those that are cut."""
+        observation, size = self.env.buffers.observation[group], math.prod(self.layout.shape)
         if observation.shape[1] > size:  # more tokens than are kept
             self._dropped += int((observation[:, size] != END).sum())
-        cut = self.layout.cut(torch.from_numpy(observation))
-        if self.device.type == "cuda":
-            cut = cut.pin_memory()
-        shown = cut.to(self.device, non_blocking=True)
-        e.observation[rows, at] = shown if e.observation.device == shown.device else cut
-        return shown.unsqueeze(0)
+        return self.layout.cut(torch.from_numpy(observation))
 
     @torch.no_grad()
     def values(self, wanted: NDArray[np.bool_], ended_at: int | None = None) -> NDArray:
@@ -337,7 +339,7 @@ class RecurrentEngine(Engine):
         )
         flat = Minibatch(*(x.flatten(0, 1).unsqueeze(0) for x in sample))
         logits, values = out.logits.float().flatten(0, 1).unsqueeze(0), out.values.float().flatten().unsqueeze(0)
-        loss, metrics = ppo_loss(self.head, logits, values, flat, self._coefficients)
+        loss, metrics = self._ppo_loss(self.head, logits, values, flat, self._coefficients)
         for auxiliary in self.auxiliary:
             more, said = auxiliary.loss(batch, out)
             loss, metrics = loss + more, metrics | said
@@ -404,7 +406,7 @@ class RecurrentEngine(Engine):
         return memory | {"begins": torch.from_numpy(self._begins)}
 
     def _parameters(self) -> dict[str, Tensor]:
-        return {name.replace("_orig_mod.", ""): p.detach() for name, p in self.policy.named_parameters()}
+        return {name: p.detach() for name, p in self.policy.named_parameters()}
 
     def forget_games(self) -> None:
         """Clears recurrent states and the statistics of episodes in progress."""
