@@ -203,7 +203,8 @@ def print_hour(got: Measured) -> dict[str, Any]:
     points = [(at, steps) for at, _, steps in got.curve if at >= WARM] or [(at, steps) for at, _, steps in got.curve]
     ends, speeds = windows(points, _WINDOWS)
     watched = {name: values for name, values in got.memory.items() if values}
-    series = {name: np.interp(ends, *zip(*values, strict=True)).tolist() for name, values in watched.items()}
+    columns = {name: np.array(values).T for name, values in watched.items()}
+    series = {name: np.interp(ends, at, size).tolist() for name, (at, size) in columns.items()}
     print(f"\nTraining for {ends[-1] / 60:.1f} minutes")
     print(f"  {'seconds':>8}{'agent-steps/s':>16}" + "".join(f"{MEMORY[name]:>14}" for name in series))
     for i, (end, speed) in enumerate(zip(ends, speeds, strict=True)):
