@@ -66,6 +66,11 @@ def test_speed_and_memory_of_any_time_are_printed(capsys, seconds):
     assert "GPU" not in out
 
 
+def test_a_training_of_one_update_has_a_speed_too():
+    found = print_hour(Measured(100.0, 0.1, 600, [(6.0, 0.1, 600)], {}, {}))
+    assert found["rates"] == pytest.approx([100] * 10)
+
+
 def test_the_preset_follows_the_device():
     assert _preset("cpu") == ["--hardware", "laptop", "--device", "cpu"]
     with pytest.raises(ConfigError, match="no GPU"):

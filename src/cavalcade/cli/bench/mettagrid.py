@@ -200,8 +200,8 @@ def _preset(device: Device) -> list[str]:
 
 def print_hour(got: Measured) -> dict[str, Any]:
     """Speed and memory in equal parts of a training's time, without its first seconds."""
-    points = [(at, steps) for at, _, steps in got.curve if at >= WARM] or [(at, steps) for at, _, steps in got.curve]
-    ends, speeds = windows(points, _WINDOWS)
+    points = [(at, steps) for at, _, steps in got.curve if at >= WARM]
+    ends, speeds = windows(points if len(points) > 1 else [(0.0, 0), *((at, n) for at, _, n in got.curve)], _WINDOWS)
     watched = {name: values for name, values in got.memory.items() if values}
     columns = {name: np.array(values).T for name, values in watched.items()}
     series = {name: np.interp(ends, at, size).tolist() for name, (at, size) in columns.items()}
