@@ -62,7 +62,7 @@ def test_speed_and_memory_of_any_time_are_printed(capsys, seconds):
     out = capsys.readouterr().out
     assert found["rates"] == pytest.approx([1000] * 10)
     assert found["seconds"][-1] == seconds
-    assert "last to first: speed 1.000; from the second part on; memory, MB 1.00" in out
+    assert "last part to first: agent-steps/s 1.000; last to second: memory, MB 1.00" in out
     assert "GPU" not in out
 
 

@@ -209,6 +209,6 @@ def print_hour(got: Measured) -> dict[str, Any]:
     print(f"  {'seconds':>8}{'agent-steps/s':>16}" + "".join(f"{MEMORY[name]:>14}" for name in series))
     for i, (end, speed) in enumerate(zip(ends, speeds, strict=True)):
         print(f"  {end:>8.0f}{speed:>16,.0f}" + "".join(f"{values[i]:>14,.0f}" for values in series.values()))
-    grown = "".join(f"; {MEMORY[name]} {values[-1] / values[1]:.3f}" for name, values in series.items())
-    print(f"  last to first: speed {speeds[-1] / speeds[0]:.3f}; from the second part on{grown}", flush=True)
+    grown = "".join(f"; last to second: {MEMORY[name]} {values[-1] / values[1]:.3f}" for name, values in series.items())
+    print(f"  last part to first: agent-steps/s {speeds[-1] / speeds[0]:.3f}{grown}", flush=True)
     return {"seconds": ends, "rates": speeds, **series}
