@@ -10,6 +10,7 @@ from cavalcade.config.io import as_dict
 from cavalcade.config.recurrent import MachineConfig, RecurrentPPOConfig, TokenPolicyConfig
 from cavalcade.core.errors import ConfigError
 from cavalcade.envs.mettagrid.task import MettagridTask
+from cavalcade.ppo.engines.recurrent.engine import RecurrentEngine
 from cavalcade.targets.cage2.config import Cage2Config
 from cavalcade.targets.mettagrid.config import MettagridConfig
 from cavalcade.tuning import trial, trials
@@ -79,7 +80,9 @@ def test_populations_of_perceptrons_are_tuned_the_same_way():
     }  # fmt: skip
 
 
-def test_a_trial_tells_speed_and_reward():
+def test_a_trial_tells_speed_and_reward(monkeypatch):
+    begun = []
+    monkeypatch.setattr(RecurrentEngine, "refresh", lambda engine: begun.append(engine.env.begun))
     arena = MettagridTask(env_options=("agents=4", "size=11", "max_steps=20", "mines=6"))
     ppo = replace(SMALL, batch_size=128, minibatch_size=64)
     config = MettagridConfig(
@@ -89,6 +92,7 @@ def test_a_trial_tells_speed_and_reward():
     assert found["rate"] > 0
     assert found["reward"] >= 0
     assert found["notes"] == []
+    assert begun == [True]  # a device sees games once they have begun
 
 
 def test_memory_that_runs_out_within_a_trial_is_trouble(monkeypatch):

@@ -49,6 +49,7 @@ def run(args: list[str]) -> int:
                 "device is cuda; only trainings on the CPU are profiled, `cavalcade bench gpu` measures a GPU"
             )
         engine.env.reset()
+        engine.refresh()
         for _ in range(3):
             engine.collect()
             metrics = engine.update(0.0)

@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from cavalcade.cli.parse import check_folder, check_seconds, import_from_here
 from cavalcade.cli.targets import parse_target
 from cavalcade.config.presets import tuned_file
-from cavalcade.core.device import device_named
+from cavalcade.core.device import Device, device_named
 from cavalcade.core.errors import ConfigError, at_least
 from cavalcade.runs.directory import write_whole
 from cavalcade.targets import target_named
@@ -90,7 +90,7 @@ def _tuning(target: str, options: Any) -> Tuning:
     check_seconds(options.seconds)
     check_seconds(options.train_seconds, "train_seconds")
     at_least("largest_batch", options.largest_batch, 1)
-    named = config.machine.device if hasattr(config, "machine") else getattr(config, "device", "cpu")
+    named: Device = config.machine.device if hasattr(config, "machine") else getattr(config, "device", "cpu")
     device = device_named(named).type
     by = options.by if options.by != "auto" else "speed" if by_speed and device == "cpu" else "reward"
     if by == "reward":

@@ -95,7 +95,7 @@ class RecurrentNetwork(nn.Module):
         bag = getattr(self.encoder, "bag", None)
         if bag is not None:
             bag.forward = torch.compiler.disable(bag.forward)
-        self._remember = torch.compiler.disable(self._remember)
+        self._remember = torch.compiler.disable(self._remember)  # pyright: ignore[reportAttributeAccessIssue]
         warnings.filterwarnings("ignore", r"The \.grad attribute", UserWarning)  # torch.compile reads it of all inputs
         super().compile(mode=mode)
 

@@ -28,6 +28,7 @@ def main(task: dict[str, Any]) -> dict[str, Any]:
     rewards: list[tuple[float, float]] = []  # seconds, reward
     try:
         engine.env.reset()
+        engine.refresh()  # shows the games to a device
         _update(engine)
         begun, collecting, start = engine.counters.clock, 0.0, time.perf_counter()
         while (seconds := time.perf_counter() - start) < task["seconds"]:

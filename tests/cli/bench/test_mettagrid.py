@@ -2,6 +2,7 @@
 
 import pytest
 
+from cavalcade.cli.bench import mettagrid_guide
 from cavalcade.cli.bench.mettagrid import _preset, print_hour
 from cavalcade.cli.bench.mettagrid_guide import ablation_rows, chosen_rows
 from cavalcade.cli.bench.mettagrid_runs import Measured
@@ -30,6 +31,21 @@ def test_rows_are_settings_that_a_run_takes(on_gpu, cpus):
     assert len(chosen) == (10 if on_gpu else 5)
 
 
+def test_a_row_that_fails_does_not_end_the_table(capsys, monkeypatch):
+    def imagined(given, seconds, folder):
+        if "--compile" in given:
+            raise ConfigError("a run with --compile failed")
+        rate = 3000.0 if "ultra_fast" in given else 1000.0
+        return Measured(rate, 0.01, 10, [(1.0, 0.01, 10.0)], {"gpu_percent": 93.0, "rollout_share": 0.25}, {})
+
+    monkeypatch.setattr(mettagrid_guide, "measure", imagined)
+    found = mettagrid_guide.ablation(1.0, ("torch.compile", "fp32"))
+    out = capsys.readouterr().out.splitlines()
+    assert list(found) == ["original", "ultra_fast, fp32"]
+    assert "a run with --compile failed" in out[-2]
+    assert out[-1].split()[-8:] == ["3.00×", "0.01000", "1", "25", "%", "–", "93", "%"]
+
+
 def test_memory_of_presets_is_printed(capsys):
     status, out, _ = run(capsys, "bench", "mettagrid", "--parts", "memory")
     assert status == 0
@@ -46,8 +62,13 @@ def test_speed_and_memory_of_any_time_are_printed(capsys, seconds):
     out = capsys.readouterr().out
     assert found["rates"] == pytest.approx([1000] * 10)
     assert found["seconds"][-1] == seconds
-    assert "last to first: speed 1.000; from the second part on; memory, MB 1.00" in out
+    assert "last part to first: agent-steps/s 1.000; last to second: memory, MB 1.00" in out
     assert "GPU" not in out
+
+
+def test_a_training_of_one_update_has_a_speed_too():
+    found = print_hour(Measured(100.0, 0.1, 600, [(6.0, 0.1, 600)], {}, {}))
+    assert found["rates"] == pytest.approx([100] * 10)
 
 
 def test_the_preset_follows_the_device():

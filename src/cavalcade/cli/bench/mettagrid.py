@@ -200,14 +200,15 @@ def _preset(device: Device) -> list[str]:
 
 def print_hour(got: Measured) -> dict[str, Any]:
     """Speed and memory in equal parts of a training's time, without its first seconds."""
-    points = [(at, steps) for at, _, steps in got.curve if at >= WARM] or [(at, steps) for at, _, steps in got.curve]
-    ends, speeds = windows(points, _WINDOWS)
+    points = [(at, steps) for at, _, steps in got.curve if at >= WARM]
+    ends, speeds = windows(points if len(points) > 1 else [(0.0, 0), *((at, n) for at, _, n in got.curve)], _WINDOWS)
     watched = {name: values for name, values in got.memory.items() if values}
-    series = {name: np.interp(ends, *zip(*values, strict=True)).tolist() for name, values in watched.items()}
+    columns = {name: np.array(values).T for name, values in watched.items()}
+    series = {name: np.interp(ends, at, size).tolist() for name, (at, size) in columns.items()}
     print(f"\nTraining for {ends[-1] / 60:.1f} minutes")
     print(f"  {'seconds':>8}{'agent-steps/s':>16}" + "".join(f"{MEMORY[name]:>14}" for name in series))
     for i, (end, speed) in enumerate(zip(ends, speeds, strict=True)):
         print(f"  {end:>8.0f}{speed:>16,.0f}" + "".join(f"{values[i]:>14,.0f}" for values in series.values()))
-    grown = "".join(f"; {MEMORY[name]} {values[-1] / values[1]:.3f}" for name, values in series.items())
-    print(f"  last to first: speed {speeds[-1] / speeds[0]:.3f}; from the second part on{grown}", flush=True)
+    grown = "".join(f"; last to second: {MEMORY[name]} {values[-1] / values[1]:.3f}" for name, values in series.items())
+    print(f"  last part to first: agent-steps/s {speeds[-1] / speeds[0]:.3f}{grown}", flush=True)
     return {"seconds": ends, "rates": speeds, **series}

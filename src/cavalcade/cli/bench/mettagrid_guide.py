@@ -8,6 +8,7 @@ import torch
 
 from cavalcade.cli.bench.mettagrid_runs import MONITORED, measure
 from cavalcade.cli.targets import parse_target
+from cavalcade.core.errors import ConfigError
 from cavalcade.core.threads import cores
 from cavalcade.runs.waiting import waiting
 from cavalcade.targets.mettagrid.arenas import needs_of, who_plays
@@ -81,13 +82,17 @@ def ablation(seconds: float, words: tuple[str, ...]) -> dict[str, dict[str, Any]
     print(f"{f'reward after {seconds:g} s':>22}{'updates':>10}", end="")
     print("".join(f"{column:>10}" for column in MONITORED.values()), flush=True)
     for name, given in chosen_rows(ablation_rows(torch.cuda.is_available(), cores()), words).items():
-        with waiting(name.strip()), tempfile.TemporaryDirectory() as folder:
-            got = measure(given, seconds, Path(folder, "run"))
+        try:
+            with waiting(name.strip()), tempfile.TemporaryDirectory() as folder:
+                got = measure(given, seconds, Path(folder, "run"))
+        except ConfigError as error:  # the other rows are worth having
+            print(f"  {name:<38}{error}", flush=True)
+            continue
         found[name.strip()] = {
             "rate": got.rate, "reward": got.reward, "updates": len(got.curve), **got.monitored, "curve": got.curve,
         }  # fmt: skip
-        ratio = got.rate / found["original"]["rate"]
-        print(f"  {name:<38}{got.rate:>15,.0f}{ratio:>8.2f}×{got.reward:>22.5f}{len(got.curve):>10}", end="")
+        ratio = f"{got.rate / found['original']['rate']:.2f}×" if "original" in found else "–"
+        print(f"  {name:<38}{got.rate:>15,.0f}{ratio:>9}{got.reward:>22.5f}{len(got.curve):>10}", end="")
         print("".join(_percent(column, got.monitored) for column in MONITORED), flush=True)
     return found
 

@@ -40,11 +40,11 @@ class Eager(Cue):
         return len(self._sent) > 0
 
 
-def trained(kind, groups, core):
+def trained(kind, groups, core, **options):
     settings = config(core=core)
     env = Eager(settings.ppo.num_envs, spread=3, groups=groups)
     env.reset()
-    one = engine(env, settings, kind)
+    one = engine(env, settings, kind, **options)
     one.head = InTorch(one.head)
     for _ in range(3):
         one.collect()
@@ -52,14 +52,28 @@ def trained(kind, groups, core):
     return one, metrics
 
 
+def assert_same(one, other):
+    for part in zip(one.tensors(), other.tensors(), strict=True):
+        assert part[0].keys() == part[1].keys()
+        for name, tensor in part[0].items():
+            assert torch.equal(tensor.cpu(), part[1][name].cpu()), name
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("core", ["none", "lstm"])
+def test_graphs_change_nothing_on_a_gpu(core):
+    device = torch.device("cuda")
+    plain, _ = trained(RecurrentEngine, 2, core, device=device)
+    for graphs in (False, True):
+        staged, _ = trained(StagedEngine, 2, core, device=device, graphs=graphs)
+        assert_same(plain, staged)
+
+
 @pytest.mark.parametrize("groups", [1, 2, 4])
 @pytest.mark.parametrize("core", ["none", "lstm", "gru"])
 def test_results_equal_those_of_the_plain_engine_to_the_bit(groups, core):
     (plain, wanted), (staged, found) = (trained(kind, groups, core) for kind in (RecurrentEngine, StagedEngine))
-    for part in zip(plain.tensors(), staged.tensors(), strict=True):
-        assert part[0].keys() == part[1].keys()
-        for name, tensor in part[0].items():
-            assert torch.equal(tensor, part[1][name]), name
+    assert_same(plain, staged)
     assert {name: x.tolist() for name, x in wanted.items()} == {name: x.tolist() for name, x in found.items()}
     assert staged.env.holds if groups > 1 else not staged.env.holds
 

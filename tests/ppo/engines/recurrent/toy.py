@@ -109,10 +109,10 @@ def config(agents=16, horizon=4, rounds=2, parts=2, core="lstm", encoder="bag", 
     )
 
 
-def engine(env, settings, kind=RecurrentEngine):
+def engine(env, settings, kind=RecurrentEngine, device=CPU, **options):
     """The engine of an environment that has begun."""
     ppo, network, machine, seed = settings
     policy = seeded(
         seed, lambda: TokenPolicy(LAYOUT, 2, encoder=network.encoder, core=network.core, width=network.width)
     )
-    return kind(env, policy, ppo, machine=machine, device=CPU, seed=seed)
+    return kind(env, policy, ppo, machine=machine, device=device, seed=seed, **options)
