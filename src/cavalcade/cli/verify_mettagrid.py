@@ -27,8 +27,7 @@ _LEAST = 100  # steps of a random configuration
 
 @dataclass(frozen=True)
 class Options:
-    """Steps the compiled simulator and the mettagrid package side by side with equal random actions; without the
-    package, replays its recorded episodes."""
+    """Steps the compiled simulator and the mettagrid package side by side; without it, replays recorded episodes."""
 
     files: Positional[tuple[Path, ...]] = ()
     """Files of recorded episodes (.npz), or folders of them, to replay; without the package, by default those that come
@@ -42,8 +41,8 @@ class Options:
     seeds: int = 2
     """Arenas of each task, each with its own maps and actions; every second one also plays actions out of range."""
     random: int = 0
-    """Also this many random configurations: objects, handlers, limits, rewards, teams; windows from 3 to 15 and up to 128
-    agents."""
+    """Also this many random configurations: objects, handlers, limits, rewards, teams; windows from 3 to 15, and 1 to
+    128 agents."""
     record: Path | None = None
     """Records episodes of the package to files in this folder instead of comparing."""
 

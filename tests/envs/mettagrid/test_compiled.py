@@ -171,7 +171,10 @@ def test_bad_input():
         (lambda g: setattr(g, "on_tick", Handler(name="x")), "on_tick is set"),
         (lambda g: setattr(g.agent, "initial_stats", {"x": 1.0}), "agent.initial_stats is set"),
         (lambda g: setattr(g.agent, "name", "hero"), "agent.name is set"),
-        (lambda g: setattr(g.agent.inventory.limits["ore"], "modifiers", {"heart": 0}), "limits.ore.modifiers.heart is 0"),
+        (
+            lambda g: setattr(g.agent.inventory.limits["ore"], "modifiers", {"heart": 0}),
+            "limits.ore.modifiers.heart is 0",
+        ),
         (
             lambda g: (
                 g.agent.inventory.limits["ore"].modifiers.update(heart=1),

@@ -18,10 +18,11 @@ from cavalcade.envs.mettagrid.handlers import FirstMatch, Give, Handler, Has, Pe
 SMALL = {"agents": 4, "size": 11, "max_steps": 9, "walls": 2, "mines": 6, "tokens": 60}
 
 
-
 def rich(game):
     """A game with chests, two roles, walls that block vision, handlers in every step and statistics as rewards."""
-    take = FirstMatch((Handler((Has("target", "ore", 1),), (Transfer("target", "actor", "ore", 2),)), game.kinds[1].on_use))
+    take = FirstMatch(
+        (Handler((Has("target", "ore", 1),), (Transfer("target", "actor", "ore", 2),)), game.kinds[1].on_use)
+    )
     wall = replace(game.kinds[0], blocks_vision=True)
     chest = replace(game.kinds[1], on_use=take, inventory=Inventory(initial=(("ore", 3),)))
     tick = Handler((Periodic(2, 1),), (Give("actor", "heart", 1),))
@@ -31,7 +32,11 @@ def rich(game):
     other = Role((Reward(terms, most=2.5),), Inventory(initial=(("battery", 4),)), ("team",), 2, 1, after_use=tick)
     shown = (*game.shown, "last_action_move", "local_position")
     return replace(
-        game, kinds=(wall, chest, *game.kinds[2:]), roles=(one, other), cells=(("agent.agent", (0, 1) * 64),), shown=shown
+        game,
+        kinds=(wall, chest, *game.kinds[2:]),
+        roles=(one, other),
+        cells=(("agent.agent", (0, 1) * 64),),
+        shown=shown,
     )
 
 

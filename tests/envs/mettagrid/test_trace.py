@@ -17,8 +17,8 @@ def test_shipped_episodes_are_small_and_cover_what_is_compiled():
     games = [load_trace(path).game for path in FILES]
     assert {"forage-0", "forage-easy-0", "forage-sparse-0", "navigation-0"} <= {path.stem for path in FILES}
     text = json.dumps([repr(game) for game in games])
-    for part in ("FirstMatch", "AllOf", "Transfer", "Clear", "Periodic", "SharedTag", "AnyOf", "Not(", "blocks_vision=True",
-                 "statistic", "local_position", "last_action_move", "modifiers=(('"):  # fmt: skip
+    for part in ("FirstMatch", "AllOf", "Transfer", "Clear", "Periodic", "SharedTag", "AnyOf", "Not(", "statistic",
+                 "blocks_vision=True", "local_position", "last_action_move", "modifiers=(('"):  # fmt: skip
         assert part in text, part
     assert any(len(game.roles) > 1 for game in games)
     assert {game.agents for game in games} >= {1, 2, 7, 24}

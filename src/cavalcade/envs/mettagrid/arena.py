@@ -19,7 +19,7 @@ class DifferenceError(StateError):
 
 
 class ComparedArena(Arenas):
-    """Calls `check_first` at the start of each episode and `check_step` after each step, also the last of an episode."""
+    """Calls `check_first` when an episode begins, and `check_step` after each step, also the last of an episode."""
 
     def __init__(self, game: Game, seed: int):
         super().__init__(game, game.agents, seed=seed, stats=[COUNTS[UNIQUE]], threads=1)
@@ -76,7 +76,9 @@ def wild_actions(seed: int, agents: int, actions: int, wild: float) -> Any:
     """Random actions step by step, each held for a while; wild: share of actions out of range."""
     rng, found = np.random.default_rng(seed), np.zeros(agents, np.int32)
     while True:
-        fresh = np.where(rng.random(agents) < wild, rng.integers(-3, actions + 4, agents), rng.integers(0, actions, agents))
+        fresh = np.where(
+            rng.random(agents) < wild, rng.integers(-3, actions + 4, agents), rng.integers(0, actions, agents)
+        )
         found = np.where(rng.random(agents) < _HOLD, found, fresh).astype(np.int32)
         yield found
 

@@ -82,7 +82,9 @@ class DeviceArenas:
 
     def _show(self, *, paid: bool) -> None:
         rows, visible = self.env.spec.num_envs, (self._visible, self._visible_count)
-        self._run(self._made.describe_holder, self._visible_count.size, self._state, self._tables, *visible, self.reward, paid)
+        self._run(
+            self._made.describe_holder, self._visible_count.size, self._state, self._tables, *visible, self.reward, paid
+        )
         self._run(self._made.look_agent, rows, self._state, self._tables, *visible, self._words, self.seen)
 
     def ended(self) -> NDArray[np.int64]:

@@ -110,7 +110,9 @@ class Game:
     kinds: tuple[Kind, ...]
     roles: tuple[Role, ...]  # of agents
     map: Any  # RandomMap, or a map builder's configuration of the mettagrid package
-    cells: tuple[tuple[str, tuple[int, ...]], ...] = AGENT_CELLS  # names of agents in maps; roles of the first, second, …
+    cells: tuple[tuple[str, tuple[int, ...]], ...] = (
+        AGENT_CELLS  # names of agents in maps; roles of the first, second, …
+    )
     window: tuple[int, int] = (11, 11)  # height and width
     tokens: int = 200
     value_base: int = 256

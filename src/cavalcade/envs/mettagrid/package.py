@@ -42,7 +42,7 @@ def installed_version() -> str:
 
 
 def config_of(game: Game, label: str) -> Any:
-    """The MettaGridConfig of a built-in game: random maps, one role, objects that take from the actor and give to it."""
+    """The MettaGridConfig of a built-in game: random maps, one role, objects that give to actors and take from them."""
     from mettagrid.config import mettagrid_config
     from mettagrid.map_builder.random_map import RandomMapBuilder
 

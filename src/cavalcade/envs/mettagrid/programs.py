@@ -29,7 +29,7 @@ from cavalcade.envs.mettagrid.handlers import (
     VibeIs,
 )
 
-DONE, FAILED = -1, -2  # ends of programs
+DONE, UNDONE = -1, -2  # ends of programs
 HAS, IS_ROLE, PERIODIC, GIVE, TRANSFER, CLEAR = range(6)
 ACTOR, TARGET = 0, 1
 OP, WHO, OTHER, RESOURCE, AMOUNT, YES, NO = range(7)  # columns
@@ -55,7 +55,7 @@ class Programs:
 
     def add(self, handler: AnyHandler | None, actors: Sequence[int], target: Being) -> int:
         """Where the program of a handler begins; actors: roles that may run it."""
-        return FAILED if handler is None else _Part(self, actors, target).any(handler, DONE, FAILED)
+        return UNDONE if handler is None else _Part(self, actors, target).any(handler, DONE, UNDONE)
 
     def row(self, *columns: int) -> int:
         """Adds a row and returns its number."""
@@ -77,12 +77,12 @@ class Programs:
 
     @property
     def table(self) -> NDArray[np.int32]:
-        """(I, 7): one row an instruction."""
+        """All programs, (I, 7): an instruction a row."""
         return np.array(self._rows, np.int32).reshape(-1, 7)
 
     @property
     def role_sets(self) -> NDArray[np.bool_]:
-        """(sets, roles)"""
+        """Sets of roles, (sets, roles)."""
         return np.array(self._sets, np.bool_).reshape(-1, len(self._roles))
 
 

@@ -42,7 +42,10 @@ class _Draw:
             **{name: self._chance(0.7) for name in ("episode_completion_pct", "last_action", "last_reward")},
             **{name: self._more(0.4) for name in ("last_action_move", "local_position", "goal_obs")},
         )
-        base, side = int(rng.choice([2, 3, 10, 16, 255, 256] if agents < 60 else [10, 256])), 9 + int(np.sqrt(2 * agents))
+        base, side = (
+            int(rng.choice([2, 3, 10, 16, 255, 256] if agents < 60 else [10, 256])),
+            9 + int(np.sqrt(2 * agents)),
+        )
         directions = _EIGHT if self._chance(0.5) else ["west", "north", "east", "south"]
         return m.MettaGridConfig(
             game=m.GameConfig(
@@ -169,7 +172,7 @@ class _Draw:
         from mettagrid.config.handler_config import Handler, actorHas, updateActor
 
         filters = [actorHas(self._amounts(2, 0, 3)) for _ in range(self._rng.integers(0, 3))]
-        mutations = [updateActor(self._amounts(3, -3, 6)) for _ in range(self._rng.integers(0, 3))]
+        mutations: list[Any] = [updateActor(self._amounts(3, -3, 6)) for _ in range(self._rng.integers(0, 3))]
         return Handler(name="use", filters=filters, mutations=mutations)
 
     def _handler(self, depth: int) -> Any:
@@ -179,7 +182,9 @@ class _Draw:
             kind = FirstMatch if self._chance(0.5) else AllOf
             return kind(handlers=[self._handler(depth - 1) for _ in range(self._rng.integers(0, 4))])
         filters = [self._filter(2) for _ in range(self._rng.integers(0, 3))]
-        return Handler(name="use", filters=filters, mutations=[self._mutation() for _ in range(self._rng.integers(0, 4))])
+        return Handler(
+            name="use", filters=filters, mutations=[self._mutation() for _ in range(self._rng.integers(0, 4))]
+        )
 
     def _filter(self, depth: int) -> Any:
         from mettagrid.config import filter as f

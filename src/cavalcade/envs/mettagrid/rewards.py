@@ -18,21 +18,21 @@ def reward_tables(game: Game, most: int) -> dict[str, NDArray[Any]]:
     terms = [[] if tabulated(entry) else [_term(game, term) for term in entry.terms] for entry in entries]
     flat = [term for part in terms for term in part]
     rows = iter(range(len(plain)))
-    return dict(
-        first_reward=np.cumsum([0, *(len(role.rewards) for role in game.roles)]).astype(np.int32),
-        reward_row=np.array([next(rows) if tabulated(entry) else -1 for entry in entries], np.int32),
-        reward_resource=np.array(
+    return {
+        "first_reward": np.cumsum([0, *(len(role.rewards) for role in game.roles)]).astype(np.int32),
+        "reward_row": np.array([next(rows) if tabulated(entry) else -1 for entry in entries], np.int32),
+        "reward_resource": np.array(
             [game.resources.index(entry.terms[0].name) if tabulated(entry) else 0 for entry in entries], np.int32
         ),
-        worth=np.array([_worth(entry, most + 1) for entry in plain], np.float32).reshape(-1, most + 1),
-        per_tick=np.array([entry.per_tick for entry in entries], np.bool_),
-        first_term=np.cumsum([0, *map(len, terms)]).astype(np.int32),
-        term_source=np.array([source for source, _, _ in flat], np.int32),
-        term_index=np.array([index for _, index, _ in flat], np.int32),
-        term_weight=np.array([weight for _, _, weight in flat], np.float32),
-        reward_least=np.array([-np.inf if entry.least is None else entry.least for entry in entries], np.float32),
-        reward_most=np.array([np.inf if entry.most is None else entry.most for entry in entries], np.float32),
-    )
+        "worth": np.array([_worth(entry, most + 1) for entry in plain], np.float32).reshape(-1, most + 1),
+        "per_tick": np.array([entry.per_tick for entry in entries], np.bool_),
+        "first_term": np.cumsum([0, *map(len, terms)]).astype(np.int32),
+        "term_source": np.array([source for source, _, _ in flat], np.int32),
+        "term_index": np.array([index for _, index, _ in flat], np.int32),
+        "term_weight": np.array([weight for _, _, weight in flat], np.float32),
+        "reward_least": np.array([-np.inf if entry.least is None else entry.least for entry in entries], np.float32),
+        "reward_most": np.array([np.inf if entry.most is None else entry.most for entry in entries], np.float32),
+    }
 
 
 def tabulated(entry: Reward) -> bool:

@@ -8,6 +8,7 @@ import numpy as np
 
 from cavalcade.core.jit import rule
 from cavalcade.envs.mettagrid.mersenne import shuffle
+from cavalcade.envs.mettagrid.programs import DONE, UNDONE
 from cavalcade.envs.mettagrid.rewards import AMOUNT, CONSTANT, COUNT, DEPOSITED, GAINED, LOST
 from cavalcade.envs.mettagrid.statistics import FAILED, FAR, INVALID, MOVED, NOOP, STILL, UNIQUE
 from cavalcade.envs.mettagrid.tables import (
@@ -29,7 +30,7 @@ from cavalcade.envs.mettagrid.using import holders, number_of, role_of, run
 
 @rule
 def move(state, tables, e, a, direction):
-    """Moves an agent to a free cell, or uses what is there; returns whether it succeeded."""
+    """Moves an agent to a free cell; returns what is in the cell, 0 if the agent is there now."""
     here = np.int64(state.place[e, a])
     there = here + tables.moves[direction]
     code = np.int64(state.grid[e, there])
@@ -37,48 +38,66 @@ def move(state, tables, e, a, direction):
         state.grid[e, there] = state.grid[e, here]
         state.grid[e, here] = 0
         state.place[e, a] = there
-        return True
-    number = number_of(state, e, code)
-    if not run(state, tables, e, a, code - AGENT, np.int64(tables.use[number])):
-        return False
-    if tables.after_use.shape[0] > 0:
-        run(state, tables, e, a, code - AGENT, np.int64(tables.after_use[role_of(state, e, a), number]))
-    return True
+    return code
 
 
 @rule
 def act(state, tables, actions, e):
-    """The actions of an arena, in a new random order."""
+    """The actions of an arena in a new random order, then what happens to agents in every step, by their number.
+
+    There is one call of `run` for all of it: its code is inlined, and long.
+    """
     shuffle(state.order, state.words, state.position, e)
     agents = state.order.shape[1]
     for a in range(state.before.shape[1]):
         state.before[e, a] = state.place[e, a]
-    for turn in range(agents):
-        a = np.int64(state.order[e, turn])
-        action = np.int64(actions[e * agents + a])
-        state.last[e, a] = 0
-        if action < 0 or action >= tables.actions:
-            state.counts[e, a, INVALID] += np.float32(2)  # counted in both of the original's passes
-            continue
-        if action > tables.moves.shape[0]:
-            continue  # changes of vibe are not primary actions
-        if action == 0:
-            state.counts[e, a, NOOP] += np.float32(1)
-        elif move(state, tables, e, a, action - 1):
-            state.counts[e, a, MOVED] += np.float32(1)
-            state.last[e, a] = action
+    for turn in range(agents if tables.on_tick.shape[0] == 0 else 2 * agents):
+        acting = turn < agents
+        a = np.int64(state.order[e, turn]) if acting else turn - agents
+        action, target, after = np.int64(0), np.int64(a), np.int64(UNDONE)
+        if acting:
+            action, row = np.int64(actions[e * agents + a]), np.int64(DONE)
+            state.last[e, a] = 0
+            if action < 0 or action >= tables.actions:
+                state.counts[e, a, INVALID] += np.float32(2)  # counted in both of the original's passes
+                continue
+            if action > tables.moves.shape[0]:
+                continue  # changes of vibe are not primary actions
+            code = move(state, tables, e, a, action - 1) if action > 0 else np.int64(0)
+            if code != 0:
+                number, target = number_of(state, e, code), code - AGENT
+                row = np.int64(tables.use[number])
+                if tables.after_use.shape[0] > 0:
+                    after = np.int64(tables.after_use[role_of(state, e, a), number])
         else:
-            state.counts[e, a, FAILED] += np.float32(1)
-        place = state.place[e, a]
-        if place == state.noted[e, a]:
-            state.still[e, a] += 1
-            state.counts[e, a, STILL] = max(state.counts[e, a, STILL], np.float32(state.still[e, a]))
-        else:
-            state.still[e, a] = 0
-            state.noted[e, a] = place
-    if tables.on_tick.shape[0] > 0:
-        for a in range(agents):
-            run(state, tables, e, a, a, np.int64(tables.on_tick[role_of(state, e, a)]))
+            row = np.int64(tables.on_tick[role_of(state, e, a)])
+        success, first = row == DONE, True
+        while row >= 0:
+            applied = run(state, tables, e, a, target, row)
+            row = after if applied and first else np.int64(UNDONE)
+            if first:
+                success, first = applied, False
+        if acting:
+            count_action(state, e, a, action, success)
+
+
+@rule
+def count_action(state, e, a, action, success):
+    """Statistics of an action, and which one was executed."""
+    if action == 0:
+        state.counts[e, a, NOOP] += np.float32(1)
+    elif success:
+        state.counts[e, a, MOVED] += np.float32(1)
+        state.last[e, a] = action
+    else:
+        state.counts[e, a, FAILED] += np.float32(1)
+    place = state.place[e, a]
+    if place == state.noted[e, a]:
+        state.still[e, a] += 1
+        state.counts[e, a, STILL] = max(state.counts[e, a, STILL], np.float32(state.still[e, a]))
+    else:
+        state.still[e, a] = 0
+        state.noted[e, a] = place
 
 
 @rule

@@ -1,7 +1,7 @@
 """Line of sight: which cells of a window an object in another cell hides.
 
-A cell is hidden if something that blocks vision lies on the ray from the observer's centre to its own: on a cell that the
-ray passes, or beside a corner that it passes through; the cell itself does not hide itself.
+A cell is hidden if something that blocks vision lies on the ray from the observer's centre to its own: in a cell that
+the ray passes, or beside a corner that it passes through. What is in the cell itself does not hide it.
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,8 @@
 """The arrays of a batch of arenas, and the tables of their game. N arenas, A agents each, P cells, R resources.
 
-A cell holds a code: 0 for nothing, 1 … for kinds of objects, OUTSIDE beyond the map, AGENT + a for agent a, and the codes
-after those for objects that hold resources: H agents and objects have an inventory. Maps have a margin on all sides, so that windows never leave the array.
+A cell holds a code: 0 for nothing, 1 … for kinds of objects, OUTSIDE beyond the map, AGENT + a for agent a, and codes
+after those for objects that hold resources; H agents and objects have inventories. Maps have a margin on all sides, so
+that windows never leave the array.
 """
 
 from typing import Any, NamedTuple

@@ -73,9 +73,7 @@ def game_from(config: Any) -> Game:
     for _, agent in crew:
         for name, limit in agent.inventory.limits.items():
             limits.setdefault(name, tuple(x for x in limit.resources if x in game.resource_names))
-    names = Names(
-        game.resource_names, game.id_map().tag_names(), [x.name for x in vibe.vibes], limits
-    )
+    names = Names(game.resource_names, game.id_map().tag_names(), [x.name for x in vibe.vibes], limits)
     groups = {team: i for i, team in enumerate(dict.fromkeys(agent.team_id for _, agent in crew))}
     read = [_role(path, agent, groups[agent.team_id], names) for path, agent in crew]
     roles = tuple(dict.fromkeys(read))

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from cavalcade.envs.mettagrid.game import DIRECTIONS, MOST, Game, Inventory, Kind, Limit
 from cavalcade.envs.mettagrid.handlers import touches_target
 from cavalcade.envs.mettagrid.initial import initial_order
-from cavalcade.envs.mettagrid.programs import FAILED, Being, Programs
+from cavalcade.envs.mettagrid.programs import UNDONE, Being, Programs
 from cavalcade.envs.mettagrid.rewards import reward_tables
 from cavalcade.envs.mettagrid.sight import WORDS, shadows
 from cavalcade.envs.mettagrid.window import window_cells
@@ -64,6 +64,7 @@ class Tables(NamedTuple):
     limits: NDArray[np.int32]  # (roles, R)
     most: NDArray[np.int32]  # (roles, R): limit with any modifiers
     modifiers: NDArray[np.int32]  # (roles, R, R): room for a resource by units of another; empty if there are none
+    modifying: NDArray[np.bool_]  # (roles, R): whether any limit depends on a resource
     groups: NDArray[np.int32]  # (roles, R): resources of one group share a limit
     shared: NDArray[np.bool_]  # (roles, R): whether others are in the group
     initial: NDArray[np.int32]  # (roles, R)
@@ -122,6 +123,7 @@ def tables_of(game: Game, height: int, width: int) -> Tables:
         limits=limits,
         most=most,
         modifiers=modifiers if modifiers.any() else np.zeros((0, 0, 0), np.int32),
+        modifying=np.asarray(modifiers.any(1)),
         groups=groups,
         shared=shared,
         initial=initial,
@@ -167,10 +169,10 @@ def _programs(game: Game) -> dict[str, Any]:
     for number, kind in numbered(game):
         being = Being(frozenset((f"type:{kind.name}", *kind.tags)), kind.vibe, kind in holders)
         used.append((number, being, kind.on_use))
-    use = np.full(_CODES, FAILED, np.int32)
+    use = np.full(_CODES, UNDONE, np.int32)
     for number, being, handler in used:
         use[number] = programs.add(handler, everyone, being)
-    after = np.full((len(roles), _CODES), FAILED, np.int32)
+    after = np.full((len(roles), _CODES), UNDONE, np.int32)
     for i, role in enumerate(game.roles):
         for number, being, handler in used:
             if handler is not None:
@@ -207,7 +209,7 @@ def _tag_tokens(game: Game, tags: tuple[str, ...], vibe: int) -> NDArray[np.uint
 
 
 def _holding(game: Game, inventory: Inventory, *, agent: bool) -> tuple[NDArray, ...]:
-    """Limits, limits with any modifiers, groups, whether they are shared, modifiers, initial amounts and their order."""
+    """Limits without and with modifiers, groups, whether these are shared, modifiers, initial amounts, their order."""
     ids = {name: i for i, name in enumerate(game.resources)}
     given = {name for limit in inventory.limits for name in limit.resources}
     started = {name for name, _ in inventory.initial}

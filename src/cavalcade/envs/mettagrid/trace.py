@@ -146,7 +146,7 @@ class _Replay(ComparedArena):
 
 
 def _hashes(observation: NDArray, reward: NDArray, facts: dict[str, NDArray[Any]]) -> tuple[int, ...]:
-    every = b"".join(np.ascontiguousarray(facts[name]).astype(f"<{_WIDE[facts[name].dtype.kind]}") for name in sorted(facts))
+    every = b"".join(facts[name].astype(f"<{_WIDE[facts[name].dtype.kind]}").tobytes() for name in sorted(facts))
     return _hash(observation), _hash(reward), _hash(every)
 
 

@@ -99,34 +99,24 @@ def give(state, tables, e, h, resource, delta):
     """Changes an amount within its limit; what a lost modifier made room for is dropped."""
     old = np.int64(state.inventory[e, h, resource])
     new = min(max(old + delta, 0), max(room_of(state, tables, e, h, resource), 0))
-    if new == old:
-        return
-    hold(state, e, h, resource, new)
-    if tables.modifiers.shape[0] > 0 and new < old and is_modifier(state, tables, e, h, resource):
-        drop_excess(state, tables, e, h)
+    lost = new < old and tables.modifying[role_of(state, e, h), resource]
+    while new != old:
+        hold(state, e, h, resource, new)
+        new = old
+        if lost:
+            resource = first_excess(state, tables, e, h)
+            if resource >= 0:  # cutting it may lower the limits of others
+                old = np.int64(state.inventory[e, h, resource])
+                new = max(room_of(state, tables, e, h, resource), 0)
 
 
 @rule
-def is_modifier(state, tables, e, h, resource):
-    """Whether the limits of what holds it depend on a resource."""
-    role = role_of(state, e, h)
-    for other in range(tables.modifiers.shape[1]):
-        if tables.modifiers[role, other, resource] != 0:
-            return True
-    return False
-
-
-@rule
-def drop_excess(state, tables, e, h):
-    """Cuts all amounts to their limits, which may lower others, until none is above."""
-    cut = True
-    while cut:
-        cut = False
-        for resource in range(state.inventory.shape[2]):
-            limit = max(room_of(state, tables, e, h, resource), 0)
-            if np.int64(state.inventory[e, h, resource]) > limit:
-                hold(state, e, h, resource, limit)
-                cut = True
+def first_excess(state, tables, e, h):
+    """A resource of which more is held than its limit allows, −1 if there is none."""
+    for resource in range(state.inventory.shape[2]):
+        if np.int64(state.inventory[e, h, resource]) > max(room_of(state, tables, e, h, resource), 0):
+            return resource
+    return -1
 
 
 @rule
