@@ -21,6 +21,7 @@ from cavalcade.envs.mettagrid.handlers import (
     Tagged,
     Transfer,
     VibeIs,
+    Who,
 )
 
 
@@ -84,14 +85,14 @@ def _filter(path: str, part: Any, names: Names) -> tuple[Filter, ...]:
         return (Periodic(part.period, part.period if part.start_on is None else part.start_on),)
     if kind == "resource":
         found = part.resources.items()
-        return tuple(Has(str(part.target), name, least) for name, least in found if name in names.resources)  # type: ignore[arg-type]
+        return tuple(Has(_who(path, part.target), name, least) for name, least in found if name in names.resources)
     if kind == "vibe":
-        return (VibeIs(str(part.target), names.vibes.index(part.vibe)),) if part.vibe in names.vibes else ()  # type: ignore[arg-type]
+        return (VibeIs(_who(path, part.target), names.vibes.index(part.vibe)),) if part.vibe in names.vibes else ()
     if kind == "tag":
-        return (Tagged(str(part.target), (part.tag,)),) if part.tag in names.tags else ()  # type: ignore[arg-type]
+        return (Tagged(_who(path, part.target), (part.tag,)),) if part.tag in names.tags else ()
     tags = tuple(tag for tag in names.tags if tag.startswith(part.tag_prefix))
     if kind == "tag_prefix":
-        return (Tagged(str(part.target), tags),)  # type: ignore[arg-type]
+        return (Tagged(_who(path, part.target), tags),)
     assert kind == "shared_tag_prefix"
     return (SharedTag(tags),)
 
@@ -99,16 +100,22 @@ def _filter(path: str, part: Any, names: Names) -> tuple[Filter, ...]:
 def _mutation(path: str, part: Any, names: Names) -> tuple[Mutation, ...]:
     kind = _kind(path, part, "mutation_type")
     if kind == "resource_delta":
-        return tuple(Give(str(part.target), *pair) for pair in part.deltas.items())  # type: ignore[arg-type]
+        return tuple(Give(_who(path, part.target), *pair) for pair in part.deltas.items())
     if kind == "resource_transfer":
         if part.remove_source_when_empty:
             raise UnsupportedError(f"{path}.remove_source_when_empty is set")
-        giver, receiver = str(part.from_target), str(part.to_target)
-        return tuple(Transfer(giver, receiver, *pair) for pair in part.resources.items())  # type: ignore[arg-type]
+        giver, receiver = _who(path, part.from_target), _who(path, part.to_target)
+        return tuple(Transfer(giver, receiver, *pair) for pair in part.resources.items())
     assert kind == "clear_inventory"
     if part.limit_name not in names.limits:
         raise UnsupportedError(f"{path}.limit_name is {part.limit_name!r}, which is not a limit of an agent")
-    return tuple(Clear(str(part.target), name) for name in names.limits[part.limit_name])  # type: ignore[arg-type]
+    return tuple(Clear(_who(path, part.target), name) for name in names.limits[part.limit_name])
+
+
+def _who(path: str, given: Any) -> Who:
+    if str(given) not in ("actor", "target"):
+        raise UnsupportedError(f"{path} is of {given}, neither actor nor target")
+    return "actor" if str(given) == "actor" else "target"
 
 
 def _kind(path: str, part: Any, field: str) -> str:
