@@ -59,7 +59,7 @@ def read_handler(path: str, given: Any, names: Names) -> AnyHandler | None:
         return None
     kind = getattr(given, "handler_type", "handler")
     if kind in ("first_match", "all_of"):
-        _check_fields(path, given, ("handler_type", "handlers"))
+        check_fields(path, given, ("handler_type", "handlers"))
         read = [read_handler(f"{path}.handlers[{i}]", child, names) for i, child in enumerate(given.handlers)]
         children = tuple(child for child in read if child is not None)
         if not children:
@@ -67,7 +67,7 @@ def read_handler(path: str, given: Any, names: Names) -> AnyHandler | None:
         return FirstMatch(children) if kind == "first_match" else AllOf(children)
     if kind != "handler":
         raise UnsupportedError(f"{path}.handler_type is {kind}")
-    _check_fields(path, given, ("name", "filters", "mutations"))
+    check_fields(path, given, ("name", "filters", "mutations"))
     filters = [_filter(f"{path}.filters[{i}]", part, names) for i, part in enumerate(given.filters)]
     mutations = [_mutation(f"{path}.mutations[{i}]", part, names) for i, part in enumerate(given.mutations)]
     return Handler(tuple(x for part in filters for x in part), tuple(x for part in mutations for x in part))
@@ -123,10 +123,11 @@ def _kind(path: str, part: Any, field: str) -> str:
     kind = str(getattr(part, field, type(part).__name__))
     if kind not in _FIELDS:
         raise UnsupportedError(f"{path}.{field} is {kind}")
-    _check_fields(path, part, (field, *_FIELDS[kind]))
+    check_fields(path, part, (field, *_FIELDS[kind]))
     return kind
 
 
-def _check_fields(path: str, part: Any, allowed: Sequence[str]) -> None:
+def check_fields(path: str, part: Any, allowed: Sequence[str]) -> None:
+    """Raises `UnsupportedError` if a part of a configuration has other fields than those that are read."""
     if unknown := [name for name in type(part).model_fields if name not in allowed]:
         raise UnsupportedError(f"{path}.{unknown[0]} is set")

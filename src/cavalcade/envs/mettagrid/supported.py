@@ -21,7 +21,7 @@ from cavalcade.envs.mettagrid.game import (
     Term,
 )
 from cavalcade.envs.mettagrid.initial import MOST_RESOURCES
-from cavalcade.envs.mettagrid.read_handlers import Names, UnsupportedError, read_handler
+from cavalcade.envs.mettagrid.read_handlers import Names, UnsupportedError, check_fields, read_handler
 from cavalcade.envs.mettagrid.statistics import uncounted
 from cavalcade.envs.mettagrid.tables import MOST_HOLDERS, OUTSIDE, SHOWN, holding
 
@@ -29,10 +29,12 @@ VERSION = "0.26.22"  # of the package whose rules are compiled
 _ANY: Mapping[str, Any] = {}  # anything goes: the engine ignores it, or it is read below
 _ACTION = dict.fromkeys(("action_handler", "required_resources", "consumed_resources"), _ANY)
 _INVENTORY: Mapping[str, Any] = dict.fromkeys(("default_limit", "limits", "initial"), _ANY)
-_WALL: Mapping[str, Any] = dict.fromkeys(
-    ("pydantic_type", "name", "map_name", "tags", "vibe", "handlers", "on_use_handler", "blocks_vision"), _ANY
-)
-_THING: Mapping[str, Any] = {**_WALL, "inventory": _INVENTORY}
+_THING: Mapping[str, Any] = {
+    **dict.fromkeys(
+        ("pydantic_type", "name", "map_name", "tags", "vibe", "handlers", "on_use_handler", "blocks_vision"), _ANY
+    ),
+    "inventory": _INVENTORY,
+}
 _AGENT: Mapping[str, Any] = {
     **dict.fromkeys(
         ("pydantic_type", "map_name", "tags", "vibe", "team_id", "rewards", "handlers", "on_use_handler", "on_tick",
@@ -64,7 +66,7 @@ def game_from(config: Any) -> Game:
     things, agents = given.pop("objects", {}), given.pop("agents", [])
     _check_listed(given, _LISTED, "")
     for name, thing in things.items():
-        _check_listed(thing, _WALL if thing.get("pydantic_type") == "wall" else _THING, f"objects.{name}.")
+        _check_listed(thing, _THING, f"objects.{name}.")
     for i, agent in enumerate(agents):
         _check_listed(agent, _AGENT, f"agents[{i}].")
     obs, vibe = game.obs, game.actions.change_vibe
@@ -174,7 +176,8 @@ def _at_most(name: str, count: int, most: int) -> None:
 
 
 def _kind(name: str, thing: Any, names: Names) -> Kind:
-    wall = thing.pydantic_type == "wall"
+    wall = thing.pydantic_type == "wall"  # the engine ignores what walls are said to hold
+    inventory = Inventory() if wall else _inventory(f"objects.{name}", thing.inventory, names.resources)
     return Kind(
         name=thing.name,
         map_name=thing.map_name,
@@ -183,7 +186,7 @@ def _kind(name: str, thing: Any, names: Names) -> Kind:
         vibe=thing.vibe,
         wall=wall,
         blocks_vision=thing.blocks_vision,
-        inventory=Inventory() if wall else _inventory(f"objects.{name}", thing.inventory, names.resources),
+        inventory=inventory,
     )
 
 
@@ -201,6 +204,7 @@ def _inventory(path: str, given: Any, resources: Sequence[str]) -> Inventory:
 
 
 def _limit(path: str, limit: Any, resources: Sequence[str]) -> Limit:
+    check_fields(path, limit, ("base", "max", "resources", "modifiers"))
     modifiers = tuple((name, bonus) for name, bonus in limit.modifiers.items() if name in resources)
     if zero := [name for name, bonus in modifiers if bonus == 0]:
         raise UnsupportedError(f"{path}.modifiers.{zero[0]} is 0")
@@ -209,6 +213,7 @@ def _limit(path: str, limit: Any, resources: Sequence[str]) -> Limit:
 
 def _reward(path: str, entry: Any, resources: Sequence[str]) -> Reward:
     """A reward of the form sum of weight × amount or statistic, within bounds."""
+    check_fields(path, entry, ("reward", "per_tick"))
     value, most, least = entry.reward, None, None
     if type(value).__name__ == "MinGameValue":
         value, most = _bounded(path, value)
@@ -216,6 +221,7 @@ def _reward(path: str, entry: Any, resources: Sequence[str]) -> Reward:
         value, least = _bounded(path, value)
     values, weights = [value], [1.0]
     if type(value).__name__ == "SumGameValue":
+        check_fields(path, value, ("values", "weights", "log"))
         if value.log:
             raise UnsupportedError(f"{path} is a sum of {len(value.values)} logarithms")
         values, weights = value.values, value.weights or [1.0] * len(value.values)
@@ -223,8 +229,13 @@ def _reward(path: str, entry: Any, resources: Sequence[str]) -> Reward:
     return Reward(terms, least, most, entry.per_tick)
 
 
+_VALUES = {"ConstValue": ("value",), "InventoryValue": ("item", "scope"), "StatValue": ("name", "scope", "delta")}
+
+
 def _term(path: str, value: Any, weight: float, resources: Sequence[str]) -> Term:
     kind = type(value).__name__
+    if kind in _VALUES:
+        check_fields(path, value, _VALUES[kind])
     if kind == "ConstValue":
         return Term("constant", repr(value.value), float(weight))
     if kind not in ("InventoryValue", "StatValue"):
