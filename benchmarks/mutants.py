@@ -108,33 +108,33 @@ MUTANTS = [
 ]  # fmt: skip
 
 
-def caught(mutant: tuple[str, str, str], original: Path) -> bool:
-    """Whether the recorded episodes notice this mutant; a crash counts as noticed."""
+def caught(mutant: tuple[str, str, str], environment: str, verify: list[str]) -> bool:
+    """Whether `cavalcade verify` with these arguments notices this mutant; a crash counts as noticed."""
     name, text, replacement = mutant
     with tempfile.TemporaryDirectory() as folder:
         package = Path(folder, "cavalcade")
-        shutil.copytree(original, package, ignore=shutil.ignore_patterns("__pycache__"))
-        rule = package / "envs" / "cage2" / name
+        shutil.copytree(ROOT / "src" / "cavalcade", package, ignore=shutil.ignore_patterns("__pycache__"))
+        rule = package / "envs" / environment / name
         source = rule.read_text()
         if source.count(text) != 1:
             sys.exit(f"{name} has {source.count(text)} times, not once: {text!r}")
         rule.write_text(source.replace(text, replacement))
-        environment = os.environ | {"NUMBA_DISABLE_JIT": "1", "PYTHONPATH": folder}
-        command = [sys.executable, "-m", "cavalcade", "verify", str(DATA)]
-        return subprocess.run(command, env=environment, capture_output=True, check=False).returncode != 0
+        variables = os.environ | {"NUMBA_DISABLE_JIT": "1", "PYTHONPATH": folder}
+        command = [sys.executable, "-m", "cavalcade", "verify", *verify]
+        return subprocess.run(command, env=variables, capture_output=True, check=False).returncode != 0
 
 
-def main() -> None:
-    original = ROOT / "src" / "cavalcade"
+def report(mutants: list[tuple[str, str, str]], environment: str, verify: list[str]) -> None:
+    """Prints the mutants that survive, and how many there are."""
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        results = pool.map(lambda mutant: caught(mutant, original), MUTANTS)
+        results = pool.map(lambda mutant: caught(mutant, environment, verify), mutants)
         survivors = []
-        for mutant, found in zip(MUTANTS, results, strict=True):
+        for mutant, found in zip(mutants, results, strict=True):
             if not found:
                 survivors.append(mutant)
                 print("survives:", *map(repr, mutant), flush=True)
-    print(f"{len(MUTANTS)} mutants, {len(MUTANTS) - len(survivors)} caught, {len(survivors)} survive")
+    print(f"{len(mutants)} mutants, {len(mutants) - len(survivors)} caught, {len(survivors)} survive")
 
 
 if __name__ == "__main__":
-    main()
+    report(MUTANTS, "cage2", [str(DATA)])

@@ -424,10 +424,26 @@ def test_verify_steps_both_simulators_side_by_side(capsys):
     small = ["--env-options", "agents=2,size=9,max_steps=20", "--task", "forage", "--steps", "50"]
     status, out, _ = run(capsys, "verify", "mettagrid", *small)
     assert status == 0
-    assert "forage: 200 agent-steps are equal" in out
+    assert "forage, seed 1: 100 agent-steps are equal; 200 in" in out
     assert "200 agent-steps, 0 differences" in out
     assert "env_options are given without --task" in refused(capsys, "verify", "mettagrid", "--env-options", "agents=2")
     assert "steps is 0" in refused(capsys, "verify", "mettagrid", "--steps", "0")
+    assert "random is -1" in refused(capsys, "verify", "mettagrid", "--random", "-1")
+
+
+def test_verify_plays_random_configurations_and_records_what_it_plays(capsys, tmp_path):
+    small = ["--env-options", "agents=2,size=9,max_steps=20", "--task", "forage", "--steps", "20", "--seeds", "1"]
+    status, out, _ = run(capsys, "verify", "mettagrid", *small, "--random", "2")
+    assert status == 0
+    assert "random configuration 1: 20 agent-steps are equal; 80 in" in out
+    assert run(capsys, "verify", "mettagrid", *small, "--random", "1", "--record", tmp_path)[0] == 0
+    status, out, _ = run(capsys, "verify", "mettagrid", tmp_path)
+    assert status == 0
+    assert out.startswith("forage-0.npz: 40 agent-steps are equal\nrandom-0.npz: 20 agent-steps are equal\n")
+    assert "2 recorded files of mettagrid 0.26.22, 60 agent-steps, 0 differences" in out
+    (tmp_path / "forage-0.npz").write_bytes(b"no")
+    assert "forage-0.npz: not a recorded episode" in refused(capsys, "verify", "mettagrid", tmp_path)
+    assert "no .npz file in this folder" in refused(capsys, "verify", "mettagrid", tmp_path.parent)
 
 
 def test_a_gpu_that_cannot_be_measured_is_said_once(monkeypatch):

@@ -128,6 +128,7 @@ EXAMPLES = {
         "cavalcade verify mettagrid",
         "cavalcade verify mettagrid --task forage --env-options agents=60 --steps 10000",
         "cavalcade verify mettagrid --task my_module:my_game",
+        "cavalcade verify mettagrid --steps 50000 --random 200",
     ),
     "completion": (
         'eval "$(cavalcade completion bash)"',

@@ -1,5 +1,6 @@
 """`cavalcade verify [FILE…]`: are recorded episodes of CybORG the same in our simulator? `verify mettagrid` aside."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -28,7 +29,7 @@ def run(args: list[str]) -> int:
 
         return verify_mettagrid.run(args[1:])
     options = parse(Options, args, "verify")
-    return compare(list(_expand(options.files or (SHIPPED,))), options.device)
+    return compare(list(expand(options.files or (SHIPPED,))), options.device)
 
 
 def compare(paths: list[Path], device: str = "cpu") -> int:
@@ -63,7 +64,8 @@ def _kind(device: str) -> type[Cage2]:
     return CudaCage2
 
 
-def _expand(given: tuple[Path, ...]):
+def expand(given: tuple[Path, ...]) -> Iterator[Path]:
+    """Files, and those in folders."""
     for path in given:
         if path.is_dir():
             inside = sorted(path.glob("*.npz"))

@@ -2,15 +2,19 @@
 
 import numpy as np
 import pytest
+from mettagrid.config.filter import HandlerTarget, ResourceFilter
+from mettagrid.config.game_value import GameValueRatio, InventoryValue, Scope, StatValue, val
+from mettagrid.config.handler_config import FirstMatch, Handler, addTag, isNear, isNot, updateTarget, withdraw
+from mettagrid.config.reward_config import reward
 
 from cavalcade.core.errors import ActionError, ConfigError, StateError
+from cavalcade.envs.mettagrid.arena import DifferenceError
 from cavalcade.envs.mettagrid.arenas import Arenas
 from cavalcade.envs.mettagrid.games import GAMES, forage
-from cavalcade.envs.mettagrid.lockstep import DifferenceError, compare
+from cavalcade.envs.mettagrid.lockstep import compare
+from cavalcade.envs.mettagrid.random_configs import random_config
 from cavalcade.envs.mettagrid.supported import UnsupportedError, game_from
 from cavalcade.envs.mettagrid.tasks import load_game, load_task
-
-from .random_games import random_config
 
 SMALL = {"agents": 4, "size": 11, "max_steps": 12, "walls": 2, "mines": 6}
 ODD = {"agents": 7, "size": 12, "window": 7, "max_steps": 40}
@@ -31,9 +35,16 @@ def test_every_step_is_equal(task, options):
     assert compare(config, 320, seed=3, wild=0.1, every=20) == 320 * config.game.num_agents
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(16))
 def test_random_games_are_equal(seed):
     compare(random_config(seed), 60, seed=seed, wild=0.05, every=10)
+
+
+@pytest.mark.parametrize(
+    ("window", "agents"), [((3, 3), 128), ((5, 9), 60), ((7, 7), 1), ((11, 11), 2), ((13, 13), 7), ((15, 15), 24)]
+)
+def test_windows_and_numbers_of_agents(window, agents):
+    compare(random_config(agents, agents=agents, window=window), 40, seed=agents, wild=0.05, every=20)
 
 
 def test_arenas_of_the_package_are_equal():
@@ -151,13 +162,33 @@ def test_bad_input():
     ("change", "words"),
     [
         (lambda g: setattr(g.obs, "width", 10), "width of the window is 10; it must be odd"),
-        (lambda g: setattr(g.objects["wall"], "blocks_vision", True), "objects.wall.blocks_vision is set"),
-        (lambda g: setattr(g.obs.global_obs, "local_position", True), "obs.global_obs.local_position is set"),
+        (lambda g: setattr(g.obs, "aoe_mask", True), "obs.aoe_mask is set"),
+        (lambda g: g.obs.global_obs.obs.update(x=InventoryValue(item="ore")), "obs.global_obs.obs is set"),
         (lambda g: setattr(g.actions.move, "enabled", False), "actions.move.enabled is set"),
         (lambda g: setattr(g, "num_agents", 129), "129 agents are given, at most 128"),
         (lambda g: g.resource_names.extend(f"r{i}" for i in range(11)), "14 resources are given, at most 13"),
-        (lambda g: g.agent.inventory.limits["ore"].modifiers.update(heart=1), "limits.ore.modifiers is set"),
-        (lambda g: g.agents.append(g.agent.model_copy()), "agents is set"),
+        (lambda g: g.agents.append(g.agent.model_copy()), "agents has 1 entries and num_agents is 24"),
+        (lambda g: setattr(g, "on_tick", Handler(name="x")), "on_tick is set"),
+        (lambda g: setattr(g.agent, "initial_stats", {"x": 1.0}), "agent.initial_stats is set"),
+        (lambda g: setattr(g.agent, "name", "hero"), "agent.name is set"),
+        (
+            lambda g: setattr(g.agent.inventory.limits["ore"], "modifiers", {"heart": 0}),
+            "limits.ore.modifiers.heart is 0",
+        ),
+        (
+            lambda g: (
+                g.agent.inventory.limits["ore"].modifiers.update(heart=1),
+                g.agent.inventory.limits["ore"].resources.append("battery"),
+            ),
+            "limits.ore has several resources, and modifiers are set",
+        ),
+        (
+            lambda g: (
+                setattr(g.objects["mine"], "on_use_handler", Handler(name="x", mutations=[updateTarget({"ore": 1})])),
+                g.map_builder.objects.update(mine=105),
+            ),
+            "129 agents and objects that hold resources are given, at most 128",
+        ),
     ],
 )
 def test_what_is_not_supported_is_named(change, words):
@@ -167,31 +198,46 @@ def test_what_is_not_supported_is_named(change, words):
         game_from(config)
 
 
-def test_handlers_and_rewards_that_are_not_supported_are_named():
-    from mettagrid.config.game_value import InventoryValue, StatValue
-    from mettagrid.config.handler_config import FirstMatch, targetHas, withdraw
-    from mettagrid.config.reward_config import reward
+@pytest.mark.parametrize(
+    ("part", "value", "words"),
+    [
+        ("filters", isNear("type:wall", radius=2), r"filters\[0\].filter_type is max_distance"),
+        ("filters", isNot(isNear("type:wall", radius=2)), r"filters\[0\].inner.filter_type is max_distance"),
+        ("mutations", addTag("x"), r"mutations\[0\].mutation_type is add_tag"),
+        ("mutations", withdraw({"ore": 1}, remove_when_empty=True), r"mutations\[0\].remove_source_when_empty is set"),
+    ],
+)
+def test_parts_of_handlers_that_are_not_supported_are_named(part, value, words):
+    config = load_task("forage", {})
+    mine = config.game.objects["mine"]
+    mine.on_use_handler = FirstMatch(handlers=[mine.on_use_handler, Handler(name="x", **{part: [value]})])
+    with pytest.raises(UnsupportedError, match=r"objects.mine.on_use_handler.handlers\[1\]." + words):
+        game_from(config)
+
+
+@pytest.mark.parametrize(
+    ("entry", "words"),
+    [
+        (reward(StatValue(name="x")), "agent.rewards.more is of the statistic 'x', which is not counted"),
+        (reward(StatValue(name="action.failed", scope=Scope.GAME)), "agent.rewards.more is of the game"),
+        (reward(InventoryValue(item="ore"), log=True), "is a sum of 1 logarithms"),
+        (reward(GameValueRatio(InventoryValue(item="ore"), val(2))), "is of a RatioGameValue"),
+    ],
+)
+def test_rewards_that_are_not_supported_are_named(entry, words):
+    config = load_task("forage", {})
+    config.game.agent.rewards["more"] = entry
+    with pytest.raises(UnsupportedError, match=words):
+        game_from(config)
+
+
+def test_a_part_with_an_unknown_field_never_passes():
+    """A field that a later version of the package adds to a filter is refused, not ignored."""
+
+    class Later(ResourceFilter):
+        strict: bool = True
 
     config = load_task("forage", {})
-    mine = config.game.objects["mine"].on_use_handler
-    for part, value, words in (
-        ("filters", [targetHas({"ore": 1})], r"objects.mine.on_use_handler.filters\[0\].target is target"),
-        ("mutations", [withdraw({"ore": 1})], r"mutations\[0\]"),
-    ):
-        before = getattr(mine, part)
-        setattr(mine, part, value)
-        with pytest.raises(UnsupportedError, match=words):
-            game_from(config)
-        setattr(mine, part, before)
-    for entry, words in (
-        (reward(StatValue(name="x")), "agent.rewards.more is of a StatValue"),
-        (reward([InventoryValue(item="ore"), InventoryValue(item="heart")]), "is a sum of 2"),
-        (reward(InventoryValue(item="ore"), log=True), "is a sum of 1 logarithms"),
-    ):
-        config.game.agent.rewards["more"] = entry
-        with pytest.raises(UnsupportedError, match=words):
-            game_from(config)
-    del config.game.agent.rewards["more"]
-    config.game.objects["mine"].on_use_handler = FirstMatch(handlers=[mine])
-    with pytest.raises(UnsupportedError, match=r"on_use_handler.handler_type is first_match"):
+    config.game.objects["mine"].on_use_handler.filters = [Later(target=HandlerTarget.ACTOR, resources={})]
+    with pytest.raises(UnsupportedError, match=r"filters\[0\].strict is set"):
         game_from(config)

@@ -13,10 +13,11 @@ from cavalcade.core.errors import ActionError, ConfigError, StateError, at_least
 from cavalcade.core.jit import all_threads
 from cavalcade.envs.mettagrid import cpu
 from cavalcade.envs.mettagrid.game import Game
-from cavalcade.envs.mettagrid.maps import Maps, place_map
+from cavalcade.envs.mettagrid.maps import Maps, Opening
 from cavalcade.envs.mettagrid.seeds import episode_seeds
-from cavalcade.envs.mettagrid.state import AGENT_FIELDS, COUNTS, UNIQUE, State, allocate, check_state, statistic
-from cavalcade.envs.mettagrid.tables import OUTSIDE, tables_of
+from cavalcade.envs.mettagrid.state import AGENT_FIELDS, State, allocate, check_state, statistic
+from cavalcade.envs.mettagrid.statistics import COUNTS, UNIQUE, uncounted
+from cavalcade.envs.mettagrid.tables import tables_of
 
 _END = 255
 
@@ -49,9 +50,11 @@ class Arenas(Environment):
         self.threads = at_least("threads", threads, 0) or all_threads()
         self._maps = Maps(game)
         self.tables = tables_of(game, self._maps.height, self._maps.width)
-        if missing := uncounted(game, stats):
+        if missing := uncounted(game.resources, stats):
             raise ConfigError(f"statistic {missing!r} is not counted by the compiled simulator")
         self.episode_stat_names = tuple(stats)
+        rewarded = [term.name for role in game.roles for entry in role.rewards for term in entry.terms]
+        self._visits = COUNTS[UNIQUE] in (*stats, *rewarded)
         self._allocate(num_envs // game.agents)
         self._seed(seed)
 
@@ -131,20 +134,19 @@ class Arenas(Environment):
         s.episode[arenas] += 1
         own = np.zeros(len(arenas), np.int64)
         for i, e in enumerate(arenas):
-            s.grid[e], s.place[e], own[i] = self.map_of(int(e), int(s.episode[e]))
+            opening = self.opening_of(int(e), int(s.episode[e]))
+            s.grid[e], s.place[e], own[i] = opening.grid, opening.places, opening.seed
+            if s.role.size:
+                s.role[e] = opening.roles
+            if s.things.size:
+                s.things[e] = opening.things
         cpu.start(s, self.tables, arenas, own)
         self._show(arenas)
 
-    def map_of(self, e: int, episode: int) -> tuple[NDArray[np.uint8], NDArray[np.int64], int]:
-        """The cells of an episode's map, the places of its agents, and the seed of its random generator."""
+    def opening_of(self, e: int, episode: int) -> Opening:
+        """The map of an episode and the seed of its random generator."""
         map_seed, own = episode_seeds(int(self.state.seed[e]), int(self.state.index[e]), episode)
-        codes = self._maps.build(map_seed)
-        if codes.shape != (self._maps.height, self._maps.width):
-            raise ConfigError(f"maps have shapes {codes.shape} and {self._maps.height, self._maps.width}")
-        grid, cells = place_map(codes, self.tables.margin, OUTSIDE)
-        if len(cells) != self.game.agents:
-            raise ConfigError(f"the map of seed {map_seed} has {len(cells)} agents, not {self.game.agents}")
-        return grid, cells, own
+        return self._maps.open(map_seed, self.tables.margin, own)
 
     def _show(self, arenas: NDArray[np.int64]) -> None:
         """Writes the observations of some arenas to the buffers."""
@@ -197,7 +199,7 @@ class Arenas(Environment):
 
     def _allocate(self, arenas: int) -> None:
         game, rows = self.game, arenas * self.game.agents
-        self.state = allocate(game, self.tables, arenas, visited=COUNTS[UNIQUE] in self.episode_stat_names)
+        self.state = allocate(game, self.tables, arenas, visited=self._visits)
         self._fields = [name for name in State._fields if getattr(self.state, name).size]
         width = 3 * game.tokens
         self._parts = min(self.threads, arenas)
@@ -209,8 +211,8 @@ class Arenas(Environment):
             reward=np.zeros(rows, np.float32),
             over=np.zeros(arenas, np.bool_),
             overflow=np.zeros(arenas, np.int32),
-            visible=np.zeros((arenas, game.agents, self.tables.visible), np.uint32),
-            visible_count=np.zeros((arenas, game.agents), np.int32),
+            visible=np.zeros((*self.state.kinds.shape, self.tables.visible), np.uint32),
+            visible_count=np.zeros(self.state.kinds.shape, np.int32),
             lines=np.zeros((self._parts, game.tokens + 1), np.uint32),
         )
         self.buffers = Buffers(
@@ -253,19 +255,9 @@ class Arenas(Environment):
         return arenas
 
 
-def uncounted(game: Game, stats: Sequence[str]) -> str:
-    """The first statistic that the compiled simulator does not count, or nothing."""
-    known = {
-        *COUNTS,
-        "action.failed",
-        *(f"{r}.{what}" for r in game.resources for what in ("gained", "lost", "amount")),
-    }
-    return next((name for name in stats if name not in known), "")
-
-
 def _by_row(field: NDArray, name: str, agents: int) -> NDArray:
     """A field with one row for each agent: (N, A, …) → (N·A, …); fields of arenas as bytes, (N·A, B)."""
-    if name in AGENT_FIELDS:
+    if name in AGENT_FIELDS and field.shape[1] == agents:
         return field.reshape(-1, *field.shape[2:]).copy()
     flat = np.ascontiguousarray(field).reshape(len(field), -1).view(np.uint8)
     width = -(-flat.shape[1] // agents)
@@ -281,7 +273,7 @@ def _from_rows(rows: NDArray, like: NDArray, name: str, agents: int) -> NDArray:
         raise StateError(
             f"{name} of the saved arenas is {rows.dtype} {rows.shape}, not {expected.dtype} {expected.shape}"
         )
-    if name in AGENT_FIELDS:
+    if name in AGENT_FIELDS and like.shape[1] == agents:
         return rows.reshape(like.shape)
     size = like[0].nbytes if len(like) else 0
     flat = np.ascontiguousarray(rows.reshape(len(like), -1)[:, :size])

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from cavalcade.core.jit import kernel, rule
 from cavalcade.envs.mettagrid.mersenne import seed_words
 from cavalcade.envs.mettagrid.rules import act, begin, cover, describe, look, pay
+from cavalcade.envs.mettagrid.using import holders
 
 _NONE = np.uint32(0xFFFFFF)  # a token that is none
 
@@ -22,8 +23,8 @@ class Outputs(NamedTuple):
     reward: NDArray[np.float32]  # (G,)
     over: NDArray[np.bool_]  # (N,): episodes that reached their time limit
     overflow: NDArray[np.int32]  # (N,): most tokens of an observation that did not fit
-    visible: NDArray[np.uint32]  # (N, A, M): what others see of an agent
-    visible_count: NDArray[np.int32]  # (N, A)
+    visible: NDArray[np.uint32]  # (N, H, M): what others see of an agent, or of an object that holds resources
+    visible_count: NDArray[np.int32]  # (N, H)
     lines: NDArray[np.uint32]  # (threads, T + 1): one observation as words
 
 
@@ -79,8 +80,8 @@ def _show_part(state, tables, wanted, outputs, part, parts):
 @rule
 def _show_arena(state, tables, outputs, part, e):
     agents = state.place.shape[1]
-    for a in range(agents):
-        describe(state, tables, outputs.visible, outputs.visible_count, e, a)
+    for h in range(holders(state, e)):
+        describe(state, tables, outputs.visible, outputs.visible_count, e, h)
     for a in range(agents):
         count = look(state, tables, outputs.visible, outputs.visible_count, outputs.lines, part, e, a)
         if count > tables.tokens:

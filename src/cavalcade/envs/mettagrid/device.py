@@ -14,6 +14,7 @@ from torch import Tensor
 from cavalcade.core.errors import ConfigError
 from cavalcade.core.launch import Launcher
 from cavalcade.envs.mettagrid.arenas import Arenas
+from cavalcade.envs.mettagrid.maps import Opening
 from cavalcade.envs.mettagrid.state import State
 
 _NONE = 0xFFFFFF  # a token that is none
@@ -45,12 +46,12 @@ class DeviceArenas:
         self.seen = zeros(rows, of=torch.int32)  # tokens of the latest observations, kept or not
         self.reward = zeros(rows, of=torch.float32)
         self.actions = zeros(rows, of=torch.int32)
-        self._visible = self._run.moved(np.zeros((n, game.agents, env.tables.visible), np.uint32))
-        self._visible_count = self._run.moved(np.zeros((n, game.agents), np.int32))
+        self._visible = self._run.moved(np.zeros((*env.state.kinds.shape, env.tables.visible), np.uint32))
+        self._visible_count = self._run.moved(np.zeros(env.state.kinds.shape, np.int32))
         self._tables = self._run.moved(env.tables)
         self._state: Any = None
         self._steps = np.zeros(n, np.int64)
-        self._ready: dict[int, tuple[Any, ...]] = {}  # maps of the next episodes by arena
+        self._ready: dict[int, Opening] = {}  # maps of the next episodes by arena
         self._next = 0  # arena whose map is prepared next
         self._ahead = -(-n // max(game.max_steps, 1))  # maps to prepare per step
         self.push()
@@ -81,7 +82,9 @@ class DeviceArenas:
 
     def _show(self, *, paid: bool) -> None:
         rows, visible = self.env.spec.num_envs, (self._visible, self._visible_count)
-        self._run(self._made.describe_agent, rows, self._state, self._tables, *visible, self.reward, paid)
+        self._run(
+            self._made.describe_holder, self._visible_count.size, self._state, self._tables, *visible, self.reward, paid
+        )
         self._run(self._made.look_agent, rows, self._state, self._tables, *visible, self._words, self.seen)
 
     def ended(self) -> NDArray[np.int64]:
@@ -101,8 +104,8 @@ class DeviceArenas:
         """Begins the next episodes of arenas and shows all observations again."""
         for e in arenas:
             self._prepare(int(e))
-        grids, places, seeds = (np.stack(part) for part in zip(*(self._ready.pop(int(e)) for e in arenas), strict=True))
-        given = (self._run.moved(np.ascontiguousarray(x)) for x in (arenas, grids, places, seeds))
+        openings = (np.stack(part) for part in zip(*(self._ready.pop(int(e)) for e in arenas), strict=True))
+        given = (self._run.moved(np.ascontiguousarray(x)) for x in (arenas, *openings))
         self._run(self._made.begin_arena, len(arenas), *given, self._state, self._tables)
         self.env.state.episode[arenas] += 1
         self._steps[arenas] = 0
@@ -124,4 +127,4 @@ class DeviceArenas:
 
     def _prepare(self, e: int) -> None:
         if e not in self._ready:
-            self._ready[e] = self.env.map_of(e, int(self.env.state.episode[e]) + 1)
+            self._ready[e] = self.env.opening_of(e, int(self.env.state.episode[e]) + 1)

@@ -11,8 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from cavalcade.core.contract import Buffers, Environment, EnvSpec, SavedState
 from cavalcade.core.errors import StateError
 from cavalcade.envs.mettagrid.seeds import episode_seeds
-
-_LETTERS = {"wall": "#", "agent": "@", "empty": "."}
+from cavalcade.envs.mettagrid.shown import LETTERS, letter
 
 
 class Episode(Environment):
@@ -52,6 +51,10 @@ class Episode(Environment):
         self.total = np.zeros(n)
 
     @property
+    def current_step(self) -> int:
+        return self.simulation.current_step
+
+    @property
     def over(self) -> bool:
         return self.simulation.is_done()
 
@@ -81,10 +84,9 @@ class Episode(Environment):
     def picture(self) -> str:
         """The map as text: # walls, @ agents, other objects by their first letter."""
         s = self.simulation
-        grid = [["."] * s.map_width for _ in range(s.map_height)]
+        grid = [[LETTERS["empty"]] * s.map_width for _ in range(s.map_height)]
         for thing in s.grid_objects().values():
-            name = thing["type_name"].split(".")[0]
-            grid[thing["r"]][thing["c"]] = _LETTERS.get(name, name[:1].upper())
+            grid[thing["r"]][thing["c"]] = letter(thing["type_name"].split(".")[0])
         return "\n".join("".join(row) for row in grid)
 
     def held(self) -> dict[str, int]:
@@ -109,7 +111,7 @@ def record_episode(
 
     writer = InMemoryReplayWriter()
     episode = Episode(config, seed, index=index, handlers=(writer,))
-    while not episode.over and not (steps and episode.simulation.current_step >= steps):
+    while not episode.over and not (steps and episode.current_step >= steps):
         episode.step(actor(episode))
     if not episode.over:
         episode.simulation.end_episode()

@@ -3,7 +3,9 @@
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
+
+from cavalcade.envs.mettagrid.handlers import AnyHandler
 
 DIRECTIONS = {
     "north": (-1, 0), "south": (1, 0), "west": (0, -1), "east": (0, 1),
@@ -11,46 +13,79 @@ DIRECTIONS = {
 }  # fmt: skip
 CARDINAL = ("north", "south", "west", "east")
 MOST = 65_535  # of a resource
-
-
-@dataclass(frozen=True)
-class Use:
-    """What happens when an agent moves into an object: if it has `needs`, it gets `deltas`, in this order."""
-
-    needs: tuple[tuple[str, int], ...]
-    deltas: tuple[tuple[str, int], ...]
-
-
-@dataclass(frozen=True)
-class Kind:
-    """Objects of one kind, without an inventory of their own."""
-
-    name: str
-    map_name: str  # in maps
-    use: Use | None = None
-    tags: tuple[str, ...] = ()  # besides type:<name>
-    vibe: int = 0
-    wall: bool = False
+TEAMS = ("red", "blue", "green", "yellow", "purple", "orange")  # of the package
+AGENT_CELLS = tuple((f"agent{name}", (0,)) for name in ("", ".agent", ".default", ".team_0", ".red"))
 
 
 @dataclass(frozen=True)
 class Limit:
-    """The amount that an agent holds of some resources together."""
+    """The amount that is held of some resources together; each unit of a modifier allows so much."""
 
     resources: tuple[str, ...]
     base: int
     most: int = MOST
+    modifiers: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True)
+class Inventory:
+    """Limits, and the amounts at the start. Resources without a limit: up to `default_limit`."""
+
+    limits: tuple[Limit, ...] = ()
+    initial: tuple[tuple[str, int], ...] = ()
+    default_limit: int = MOST
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Objects of one kind."""
+
+    name: str
+    map_name: str  # in maps
+    on_use: AnyHandler | None = None
+    tags: tuple[str, ...] = ()  # besides type:<name>
+    vibe: int = 0
+    wall: bool = False
+    blocks_vision: bool = False
+    inventory: Inventory = Inventory()
+
+
+@dataclass(frozen=True)
+class Term:
+    """A part of a reward: an amount held, a statistic, or a constant; times a weight."""
+
+    source: Literal["amount", "statistic", "constant"]
+    name: str
+    weight: float
 
 
 @dataclass(frozen=True)
 class Reward:
-    """A reward for the amount held of a resource: for its changes, or for the amount in every step."""
+    """A reward for the sum of terms: for its changes, or for the sum in every step."""
 
-    resource: str
-    weight: float
+    terms: tuple[Term, ...]
     least: float | None = None
     most: float | None = None
     per_tick: bool = False
+
+
+def held(resource: str, weight: float, most: float | None = None) -> Reward:
+    """A reward for the amount held of a resource."""
+    return Reward((Term("amount", resource, weight),), most=most)
+
+
+@dataclass(frozen=True)
+class Role:
+    """What agents of one kind are."""
+
+    rewards: tuple[Reward, ...] = ()
+    inventory: Inventory = Inventory()
+    tags: tuple[str, ...] = ()  # besides type:agent
+    vibe: int = 0
+    group: int = 0  # number of the team
+    on_use: AnyHandler | None = None  # when another agent moves into this one
+    on_tick: AnyHandler | None = None
+    after_use: AnyHandler | None = None
 
 
 @dataclass(frozen=True)
@@ -60,7 +95,7 @@ class RandomMap:
     height: int
     width: int
     objects: tuple[tuple[str, int], ...]
-    agents: int
+    agents: tuple[tuple[str, int], ...]  # by name in maps
     border: int = 0
     border_object: str = "wall"
 
@@ -73,19 +108,17 @@ class Game:
     max_steps: int  # 0: episodes never end
     resources: tuple[str, ...]
     kinds: tuple[Kind, ...]
-    rewards: tuple[Reward, ...]
+    roles: tuple[Role, ...]  # of agents
     map: Any  # RandomMap, or a map builder's configuration of the mettagrid package
+    cells: tuple[tuple[str, tuple[int, ...]], ...] = (
+        AGENT_CELLS  # names of agents in maps; roles of the first, second, …
+    )
     window: tuple[int, int] = (11, 11)  # height and width
     tokens: int = 200
     value_base: int = 256
-    shown: tuple[bool, bool, bool] = (True, True, True)  # episode_completion_pct, last_action, last_reward
+    shown: tuple[str, ...] = ("episode_completion_pct", "last_action", "last_reward")  # tokens of no place
     directions: tuple[str, ...] = CARDINAL
     vibes: int = 0  # actions that change the vibe; they have no effect as primary actions
-    agent_tags: tuple[str, ...] = ()  # besides type:agent
-    agent_vibe: int = 0
-    default_limit: int = MOST
-    limits: tuple[Limit, ...] = ()
-    initial: tuple[tuple[str, int], ...] = ()
     more_tags: tuple[str, ...] = ()  # that no object has
     protocol_features: bool = True  # feature ids are reserved for protocols
 
@@ -97,7 +130,7 @@ class Game:
     @cached_property
     def tags(self) -> tuple[str, ...]:
         """All tags, by id."""
-        found = {*self.more_tags, *self.agent_tags, "type:agent"}
+        found = {*self.more_tags, "type:agent", *(tag for role in self.roles for tag in role.tags)}
         for kind in self.kinds:
             found |= {*kind.tags, f"type:{kind.name}"}
         return tuple(sorted(found))
@@ -120,4 +153,6 @@ class Game:
             first += [(digit, float(self.value_base)) for digit in digits]
         if self.protocol_features:
             first += [(f"protocol_{way}:{name}", 100.0) for way in ("input", "output") for name in self.resources]
+        if "last_action_move" in self.shown:
+            first.append(("last_action_move", 1.0))
         return tuple(first)

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 from cavalcade.core.errors import at_least
-from cavalcade.envs.mettagrid.game import Game, Kind, Limit, RandomMap, Reward, Use
+from cavalcade.envs.mettagrid.game import Game, Inventory, Kind, Limit, RandomMap, Reward, Role, held
+from cavalcade.envs.mettagrid.handlers import use
 
 RESOURCES = ("ore", "battery", "heart")
 
@@ -43,13 +44,13 @@ def forage(
         shaped: whether ore and batteries are rewarded too.
     """
     kinds = (
-        Kind("mine", "mine", Use((), (("ore", 1),))),
-        Kind("generator", "generator", Use((("ore", 1),), (("ore", -1), ("battery", 1)))),
-        Kind("altar", "altar", Use((("battery", batteries),), (("battery", -batteries), ("heart", 1)))),
+        Kind("mine", "mine", use({}, {"ore": 1})),
+        Kind("generator", "generator", use({"ore": 1}, {"ore": -1, "battery": 1})),
+        Kind("altar", "altar", use({"battery": batteries}, {"battery": -batteries, "heart": 1})),
     )
-    rewards = [Reward("heart", 1.0)]
+    rewards = [held("heart", 1.0)]
     if shaped:
-        rewards += [Reward("ore", 0.1, most=0.1), Reward("battery", 0.3, most=0.9)]
+        rewards += [held("ore", 0.1, most=0.1), held("battery", 0.3, most=0.9)]
     counts = {"wall": walls, "mine": mines, "generator": generators, "altar": altars}
     limits = {"ore": 10, "battery": 10, "heart": 255}
     return _game(agents, size, window, tokens, max_steps, kinds, counts, rewards, limits)
@@ -86,9 +87,9 @@ def navigation(
         flags: number of flags.
         walls: number of walls besides the border.
     """
-    kinds = (Kind("flag", "flag", Use((), (("heart", 1),))),)
+    kinds = (Kind("flag", "flag", use({}, {"heart": 1})),)
     counts = {"wall": walls, "flag": flags}
-    return _game(agents, size, window, tokens, max_steps, kinds, counts, [Reward("heart", 1.0)], {"heart": 255})
+    return _game(agents, size, window, tokens, max_steps, kinds, counts, [held("heart", 1.0)], {"heart": 255})
 
 
 GAMES: dict[str, Callable[..., Game]] = {
@@ -113,15 +114,14 @@ def _game(
         at_least(name, value, 1)
     for name, value in counts.items():
         at_least(f"{name}s", value, 0)
+    inventory = Inventory(tuple(Limit((name,), most) for name, most in limits.items()), default_limit=50)
     return Game(
         agents=agents,
         max_steps=max_steps,
         resources=RESOURCES,
         kinds=(Kind("wall", "wall", wall=True), *kinds),
-        rewards=tuple(rewards),
-        map=RandomMap(size, size, tuple(counts.items()), agents, border=1),
+        roles=(Role(tuple(rewards), inventory),),
+        map=RandomMap(size, size, tuple(counts.items()), (("agent.agent", agents),), border=1),
         window=(window, window),
         tokens=tokens,
-        default_limit=50,
-        limits=tuple(Limit((name,), most) for name, most in limits.items()),
     )

@@ -12,10 +12,10 @@ def act_arena(count, state, tables, actions):
 
 
 @gpu_kernel
-def describe_agent(count, state, tables, visible, visible_count, reward, paid):
+def describe_holder(count, state, tables, visible, visible_count, reward, paid):
     i = cuda.grid(1)
     if i < count:
-        parts.describe_agent(i, state, tables, visible, visible_count, reward, paid)
+        parts.describe_holder(i, state, tables, visible, visible_count, reward, paid)
 
 
 @gpu_kernel
@@ -26,7 +26,7 @@ def look_agent(count, state, tables, visible, visible_count, words, seen):
 
 
 @gpu_kernel
-def begin_arena(count, arenas, grids, places, seeds, state, tables):
+def begin_arena(count, arenas, grids, places, roles, things, seeds, state, tables):
     i = cuda.grid(1)
     if i < count:
-        parts.begin_arena(i, arenas, grids, places, seeds, state, tables)
+        parts.begin_arena(i, arenas, grids, places, roles, things, seeds, state, tables)

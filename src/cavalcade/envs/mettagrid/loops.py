@@ -11,9 +11,9 @@ def act_arena(count, *args):
 
 
 @kernel
-def describe_agent(count, *args):
+def describe_holder(count, *args):
     for i in range(count):
-        parts.describe_agent(i, *args)
+        parts.describe_holder(i, *args)
 
 
 @kernel

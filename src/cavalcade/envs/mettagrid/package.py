@@ -4,6 +4,7 @@ from importlib import metadata
 from typing import Any
 
 from cavalcade.envs.mettagrid.game import Game, Kind, Reward
+from cavalcade.envs.mettagrid.handlers import Give, Handler, Has
 
 
 class Engines:
@@ -41,15 +42,15 @@ def installed_version() -> str:
 
 
 def config_of(game: Game, label: str) -> Any:
-    """The MettaGridConfig of a game with random maps."""
+    """The MettaGridConfig of a built-in game: random maps, one role, objects that give to actors and take from them."""
     from mettagrid.config import mettagrid_config
     from mettagrid.map_builder.random_map import RandomMapBuilder
 
     m: Any = mettagrid_config
-    plan = game.map
+    plan, (role,) = game.map, game.roles
     limits = {
         limit.resources[0]: m.ResourceLimitsConfig(base=limit.base, resources=list(limit.resources))
-        for limit in game.limits
+        for limit in role.inventory.limits
     }
     return m.MettaGridConfig(
         label=label,
@@ -66,13 +67,13 @@ def config_of(game: Game, label: str) -> Any:
             ),
             objects={kind.name: _object(kind) for kind in game.kinds},
             agent=m.AgentConfig(
-                rewards={entry.resource: _reward(entry) for entry in game.rewards},
-                inventory=m.InventoryConfig(default_limit=game.default_limit, limits=limits),
+                rewards={entry.terms[0].name: _reward(entry) for entry in role.rewards},
+                inventory=m.InventoryConfig(default_limit=role.inventory.default_limit, limits=limits),
             ),
             map_builder=RandomMapBuilder.Config(
                 width=plan.width,
                 height=plan.height,
-                agents=plan.agents,
+                agents=game.agents,
                 border_width=plan.border,
                 objects=dict(plan.objects),
             ),
@@ -81,18 +82,23 @@ def config_of(game: Game, label: str) -> Any:
 
 
 def _object(kind: Kind) -> Any:
-    from mettagrid.config.handler_config import Handler, actorHas, updateActor
+    from mettagrid.config import handler_config as h
     from mettagrid.config.mettagrid_config import GridObjectConfig, WallConfig
 
-    if kind.use is None:
+    if kind.on_use is None:
         return WallConfig() if kind.wall else GridObjectConfig(name=kind.name)
-    needs = [actorHas(dict(kind.use.needs))] if kind.use.needs else []
-    handler = Handler(name="use", filters=needs, mutations=[updateActor(dict(kind.use.deltas))])
-    return GridObjectConfig(name=kind.name, on_use_handler=handler)
+    assert isinstance(kind.on_use, Handler)
+    needs = {part.resource: part.amount for part in kind.on_use.filters if isinstance(part, Has)}
+    deltas = {part.resource: part.amount for part in kind.on_use.mutations if isinstance(part, Give)}
+    filters = [h.actorHas(needs)] if needs else []
+    return GridObjectConfig(
+        name=kind.name, on_use_handler=h.Handler(name="use", filters=filters, mutations=[h.updateActor(deltas)])
+    )
 
 
 def _reward(entry: Reward) -> Any:
     from mettagrid.config.game_value import InventoryValue
     from mettagrid.config.reward_config import reward
 
-    return reward(InventoryValue(item=entry.resource), weight=entry.weight, max=entry.most)
+    (term,) = entry.terms
+    return reward(InventoryValue(item=term.name), weight=term.weight, max=entry.most)

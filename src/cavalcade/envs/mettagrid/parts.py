@@ -5,6 +5,7 @@ import numpy as np
 from cavalcade.core.jit import rule
 from cavalcade.envs.mettagrid.mersenne import seed_words
 from cavalcade.envs.mettagrid.rules import act, begin, cover, describe, look, pay
+from cavalcade.envs.mettagrid.using import holders
 
 _NONE = np.uint32(0xFFFFFF)
 
@@ -17,14 +18,15 @@ def act_arena(e, state, tables, actions):
 
 
 @rule
-def describe_agent(g, state, tables, visible, visible_count, reward, paid):
-    """What others see of an agent, and its reward; paid: whether a step was taken."""
-    agents = state.place.shape[1]
-    e, a = g // agents, g % agents
-    describe(state, tables, visible, visible_count, e, a)
-    if paid:
-        cover(state, tables, e, a)
-        reward[g] = pay(state, tables, e, a)
+def describe_holder(g, state, tables, visible, visible_count, reward, paid):
+    """What others see of an agent or an object that holds resources; an agent's reward if a step was taken (paid)."""
+    most, agents = state.kinds.shape[1], state.place.shape[1]
+    e, h = g // most, g % most
+    if h < holders(state, e):
+        describe(state, tables, visible, visible_count, e, h)
+    if paid and h < agents:
+        cover(state, tables, e, h)
+        reward[e * agents + h] = pay(state, tables, e, h)
 
 
 @rule
@@ -38,12 +40,16 @@ def look_agent(g, state, tables, visible, visible_count, words, seen):
 
 
 @rule
-def begin_arena(i, arenas, grids, places, seeds, state, tables):
-    """Begins the i-th of some episodes: its map, places of agents and random generator."""
+def begin_arena(i, arenas, grids, places, roles, things, seeds, state, tables):
+    """Begins the i-th of some episodes: its map, agents, objects and random generator."""
     e = arenas[i]
     for cell in range(grids.shape[1]):
         state.grid[e, cell] = grids[i, cell]
     for a in range(places.shape[1]):
         state.place[e, a] = places[i, a]
+    for h in range(state.role.shape[1]):
+        state.role[e, h] = roles[i, h]
+    if state.things.shape[0] > 0:
+        state.things[e] = things[i]
     seed_words(state.words, state.position, e, seeds[i])
     begin(state, tables, e)

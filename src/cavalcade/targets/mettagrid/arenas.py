@@ -8,11 +8,12 @@ from cavalcade.core.contract import Environment
 from cavalcade.core.device import device_named
 from cavalcade.core.errors import ConfigError
 from cavalcade.core.threads import cores
-from cavalcade.envs.mettagrid.arenas import Arenas, uncounted
+from cavalcade.envs.mettagrid.arenas import Arenas
 from cavalcade.envs.mettagrid.game import Game
 from cavalcade.envs.mettagrid.games import GAMES
 from cavalcade.envs.mettagrid.package import installed_version
 from cavalcade.envs.mettagrid.source import mettagrid_source
+from cavalcade.envs.mettagrid.statistics import uncounted
 from cavalcade.envs.mettagrid.supported import VERSION, UnsupportedError
 from cavalcade.envs.mettagrid.task import MettagridTask
 from cavalcade.envs.mettagrid.tasks import load_game, load_task
@@ -56,7 +57,7 @@ def chosen(task: MettagridTask) -> Chosen:
     if not reason:
         try:
             game = load_game(task.task, task.options)
-            missing = uncounted(game, task.stats)
+            missing = uncounted(game.resources, task.stats)
             reason = f"statistic {missing!r} is not counted" if missing else ""
         except UnsupportedError as error:
             reason = str(error)

@@ -13,9 +13,10 @@ from rich.text import Text
 from cavalcade.config.base import Settings, whole
 from cavalcade.core.errors import ConfigError
 from cavalcade.envs.mettagrid.episode import Episode
+from cavalcade.envs.mettagrid.shown import ShownArena
 from cavalcade.envs.mettagrid.task import MettagridTask
 from cavalcade.targets.base import LoadPolicy
-from cavalcade.targets.mettagrid.arenas import game_of
+from cavalcade.targets.mettagrid.arenas import chosen, game_of
 from cavalcade.targets.mettagrid.policy import RecurrentPolicy
 from cavalcade.targets.mettagrid.scoring import random_actor
 from cavalcade.vector.hosted import HELDOUT_SEEDS
@@ -47,9 +48,10 @@ def play(options: Options, load: LoadPolicy) -> None:
     policy = load(str(options.run)) if options.run else None
     if policy and not isinstance(policy, RecurrentPolicy):
         raise ConfigError(f"{options.run} was trained on {policy.config.target}; watch it with: play {options.run}")
-    game = game_of(policy.config.arena if policy else MettagridTask(options.task))
+    task = policy.config.arena if policy else MettagridTask(options.task)
     actor: Any = policy.runner(seed=options.seed) if policy else random_actor(options.seed)
-    episode = Episode(game, HELDOUT_SEEDS + options.seed)
+    game, seed = chosen(task).game, HELDOUT_SEEDS + options.seed
+    episode = Episode(game_of(task), seed) if game is None else ShownArena(game, seed)
     if sys.stdout.isatty():
         with Live(Text(_picture(episode)), console=Console(), auto_refresh=False) as live:
             while not _done(episode, options.steps):
@@ -60,21 +62,18 @@ def play(options: Options, load: LoadPolicy) -> None:
         print(_picture(episode))
         while not _done(episode, options.steps):
             episode.step(actor(episode))
-            if episode.simulation.current_step % options.every == 0:
+            if episode.current_step % options.every == 0:
                 print(f"\n{_picture(episode)}")
-    print(
-        f"{episode.simulation.current_step} steps, {episode.total.mean() / episode.simulation.current_step:.5f} "
-        "reward per agent-step"
-    )
+    print(f"{episode.current_step} steps, {episode.total.mean() / episode.current_step:.5f} reward per agent-step")
     if options.run:
         print(f"with pictures: cavalcade record {options.run} --out FOLDER, then {HOW_TO_OPEN}")
 
 
-def _done(episode: Episode, steps: int) -> bool:
-    return episode.over or episode.simulation.current_step >= steps
+def _done(episode: Episode | ShownArena, steps: int) -> bool:
+    return episode.over or episode.current_step >= steps
 
 
-def _picture(episode: Episode) -> str:
+def _picture(episode: Episode | ShownArena) -> str:
     held = "  ".join(f"{name} {count}" for name, count in episode.held().items())
-    step = episode.simulation.current_step
+    step = episode.current_step
     return f"{episode.picture()}\nstep {step}   reward so far {episode.total.sum():.1f}   agents hold  {held}"
