@@ -270,9 +270,19 @@ def test_it_plays_and_keeps_to_the_mask_of_an_order():
         engine.update(0.0)
     weights = engine.state.weights.numpy()
     shift, scale = np.zeros((2, 2)), np.ones((2, 2))
-    free = MlpPolicy(Path("run"), None, 15, Choice(3), engine.spec, weights, np.zeros((2, 0)), shift, scale)
+    free = MlpPolicy(Path("run"), None, 15, Choice(3), engine.spec, weights, np.zeros((2, 0)), shift, scale, np.ones(2))
     bound = MlpPolicy(
-        Path("run"), None, 15, Choice(3), engine.spec, weights, np.zeros((2, 0)), shift, scale, mask=Forbids()
+        Path("run"),
+        None,
+        15,
+        Choice(3),
+        engine.spec,
+        weights,
+        np.zeros((2, 0)),
+        shift,
+        scale,
+        np.ones(2),
+        mask=Forbids(),
     )
     env = Toy(24)
     env.reset()

@@ -90,7 +90,7 @@ class CnnSpec:
             sizes.append((h, w, one.channels))
         return sizes
 
-    @cached_property
+    @property
     def size(self) -> int:
         """Weights per policy (D)."""
         return sum(prod(shape) for shape in self.shapes.values())

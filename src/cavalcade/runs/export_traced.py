@@ -42,13 +42,12 @@ class _Step(nn.Module):
             self.encoder = self.network.encoder
 
     def forward(self, observation: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
-        masks, memory = (rest[:1], rest[1:]) if self.head.integral else ((), rest)
-        outputs, values, after = self._outputs(observation, memory)
+        outputs, values, after = self._outputs(observation, rest[1:] if self.head.integral else rest)
         values = values / self.reward_scale
         if isinstance(self.head, Point):
             mean = outputs[:, : self.head.outputs]
             return mean, values, _scaled(self.saved, mean), *after
-        allowed = allowed_by_order(self.saved, observation, masks[0]) if masks_itself(self.saved) else masks[0]
+        allowed = allowed_by_order(self.saved, observation, rest[0]) if masks_itself(self.saved) else rest[0]
         parts = zip(outputs.split(self.head.sizes, -1), allowed.split(self.head.sizes, -1), strict=True)
         log_prob = torch.cat([masked_log_probs(x, m) for x, m in parts], -1)
         return log_prob, values, self.head.greedy(outputs, allowed), *after
