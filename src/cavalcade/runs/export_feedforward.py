@@ -35,7 +35,8 @@ def graph(saved: MlpPolicy, policy: int) -> Any:
     inputs = [helper.make_tensor_value_info("observation", TensorProto.FLOAT, ["B", saved.spec.inputs])]
     outputs = [helper.make_tensor_value_info("value", TensorProto.FLOAT, ["B"])]
     row = nodes.add("Squeeze", [value, nodes.constant("one", np.array([1], np.int64))], "normalised_value")
-    nodes.add("Div", [row, nodes.constant("reward_scale", saved.reward_scale[policy : policy + 1].astype(np.float32))], "value")
+    scale = nodes.constant("reward_scale", saved.reward_scale[policy : policy + 1].astype(np.float32))
+    nodes.add("Div", [row, scale], "value")
     actions = saved.spec.actions
     if isinstance(saved.head, Point):
         _continuous(saved, logits, nodes)
