@@ -7,6 +7,7 @@ from typing import Literal
 
 import pytest
 
+from cavalcade.api import make_config
 from cavalcade.cli.nearest import nearest
 from cavalcade.cli.options import Positional, options_of
 from cavalcade.cli.parse import check_folder, parse
@@ -230,6 +231,14 @@ def test_what_is_not_given_is_as_the_target_has_it(configured):
     """Not as the class of its settings has it: PPO on Gymnasium environments has defaults of its own."""
     ppo = configured("train", "gym:CartPole-v1", "--num-envs", "32").ppo
     assert ppo == replace(GYM_PPO, num_envs=32)
+    assert make_config("gym:CartPole-v1", {"num_envs": 32}).ppo == ppo  # pyright: ignore — from Python too
+
+
+def test_a_partial_recipe_is_completed_from_the_defaults_of_its_target(configured, tmp_path):
+    (tmp_path / "r.yaml").write_text("ppo: {gamma: 0.9}\n")
+    args = ("train", "gym:CartPole-v1", "--recipe", tmp_path / "r.yaml")
+    assert configured(*args).ppo == replace(GYM_PPO, gamma=0.9)
+    assert configured(*args, "--num-envs", "32").ppo == replace(GYM_PPO, gamma=0.9, num_envs=32)
 
 
 def test_a_recipe_must_be_a_mapping(capsys, tmp_path):

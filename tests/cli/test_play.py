@@ -13,7 +13,7 @@ from .helpers import refused, run
 
 TINY = {"num_envs": 8, "hidden": (8,), "threads": 1, "progress": False}
 HERE = {"backend": "serial"}
-BEST = re.compile(r"^ {8}((?:\S.*?) [\d.]+%(?:,  .*? [\d.]+%){0,2});  value (-?[\d.]+) \(normalised\)$", re.MULTILINE)
+BEST = re.compile(r"^ {8}((?:\S.*?) [\d.]+%(?:,  .*? [\d.]+%){0,2});  value (-?[\d.]+)$", re.MULTILINE)
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,7 @@ from torch import nn
 from cavalcade.core.errors import StateError
 from cavalcade.core.images import ImageLayout, image_layout
 from cavalcade.policy.cnn import CnnSpec
+from cavalcade.policy.weights import weights_from
 
 LAYOUTS = [
     ImageLayout((84, 84, 3)), ImageLayout((38, 44), frames=4), ImageLayout((4, 40, 36), channels_first=True, frames=2),
@@ -85,9 +86,9 @@ def test_initial_weights_are_orthogonal():
 def test_weights_come_back_by_name_and_others_are_refused():
     spec = CnnSpec(ImageLayout((8, 8)), 3)
     weights = spec.initial_weights([1, 2])
-    assert torch.equal(spec.weights_from(spec.parameters(weights), 2, torch.float32), weights)
+    assert torch.equal(weights_from(spec, spec.parameters(weights), 2, torch.float32), weights)
     with pytest.raises(StateError, match=r"conv\.0\.weight"):
-        CnnSpec(ImageLayout((8, 8, 3)), 3).weights_from(spec.parameters(weights), 2, torch.float32)
+        weights_from(CnnSpec(ImageLayout((8, 8, 3)), 3), spec.parameters(weights), 2, torch.float32)
 
 
 def test_operations_are_those_of_the_layers():

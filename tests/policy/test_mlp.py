@@ -6,6 +6,7 @@ import torch
 
 from cavalcade.core.errors import ConfigError, StateError
 from cavalcade.policy.mlp import MlpSpec, forward
+from cavalcade.policy.weights import weights_from
 
 
 @pytest.mark.parametrize("hidden", [(64, 64), (32,), (16, 8, 4)])
@@ -47,11 +48,11 @@ def test_parameters_are_views_and_cover_all_but_the_padding():
 def test_weights_by_name_fit_or_are_refused():
     spec = MlpSpec(3, 5, (4,))
     weights = spec.initial_weights([0, 1])
-    assert torch.equal(spec.weights_from(spec.parameters(weights), 2, torch.float32), weights)
+    assert torch.equal(weights_from(spec, spec.parameters(weights), 2, torch.float32), weights)
     with pytest.raises(StateError, match="lacks actor"):
-        spec.weights_from({}, 2, torch.float32)
+        weights_from(spec, {}, 2, torch.float32)
     with pytest.raises(StateError, match=r"actor.0.weight of the policy is \(2, 3, 4\); here it must be \(2, 3, 8\)"):
-        MlpSpec(3, 5, (8,)).weights_from(spec.parameters(weights), 2, torch.float32)
+        weights_from(MlpSpec(3, 5, (8,)), spec.parameters(weights), 2, torch.float32)
 
 
 @pytest.mark.parametrize("hidden", [(), (0,), (4, -1)])

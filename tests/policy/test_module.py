@@ -13,6 +13,7 @@ from cavalcade.core.contract import EnvSpec
 from cavalcade.core.errors import ConfigError, StateError
 from cavalcade.policy.heads import Choice
 from cavalcade.policy.module import ModuleSpec, path_of
+from cavalcade.policy.weights import weights_from
 from cavalcade.ppo.engines.torch import TorchEngine
 from cavalcade.ppo.factory import make_engine
 from cavalcade.ppo.mlp_policy import MlpPolicy
@@ -82,7 +83,7 @@ def test_weights_have_a_place_each():
     for tensor in named.values():
         tensor += 1
     assert (weights == 1).all()
-    assert torch.equal(spec.weights_from(named, 2, torch.float32), weights)
+    assert torch.equal(weights_from(spec, named, 2, torch.float32), weights)
 
 
 def test_deviations_follow_the_weights_of_the_module():
@@ -159,8 +160,8 @@ def test_weights_of_another_network_are_refused():
     spec, wider = ModuleSpec(Shared, 5, 3), ModuleSpec(Shared, 6, 3)
     named = spec.parameters(spec.initial_weights([0]))
     for bad in ({}, wider.parameters(wider.initial_weights([0])), {n: x[:, None] for n, x in named.items()}):
-        with pytest.raises(StateError, match="missing or has another shape"):
-            spec.weights_from(bad, 1, torch.float32)
+        with pytest.raises(StateError, match=r"lacks|here it must be"):
+            weights_from(spec, bad, 1, torch.float32)
 
 
 def engine_of(policies=2, n=12, network=Shared, env=None, **given):
@@ -269,9 +270,19 @@ def test_it_plays_and_keeps_to_the_mask_of_an_order():
         engine.update(0.0)
     weights = engine.state.weights.numpy()
     shift, scale = np.zeros((2, 2)), np.ones((2, 2))
-    free = MlpPolicy(Path("run"), None, 15, Choice(3), engine.spec, weights, np.zeros((2, 0)), shift, scale)
+    free = MlpPolicy(Path("run"), None, 15, Choice(3), engine.spec, weights, np.zeros((2, 0)), shift, scale, np.ones(2))
     bound = MlpPolicy(
-        Path("run"), None, 15, Choice(3), engine.spec, weights, np.zeros((2, 0)), shift, scale, mask=Forbids()
+        Path("run"),
+        None,
+        15,
+        Choice(3),
+        engine.spec,
+        weights,
+        np.zeros((2, 0)),
+        shift,
+        scale,
+        np.ones(2),
+        mask=Forbids(),
     )
     env = Toy(24)
     env.reset()

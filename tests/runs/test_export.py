@@ -1,5 +1,6 @@
 """ONNX of every kind of policy is the same policy."""
 
+import dataclasses
 import sys
 from pathlib import Path
 
@@ -13,7 +14,11 @@ from cavalcade.config.recurrent import TokenPolicyConfig
 from cavalcade.core.errors import ConfigError
 from cavalcade.policy.recurrent import TokenPolicy
 from cavalcade.policy.tokens import TokenLayout
+from cavalcade.runs.checkpoint import load_checkpoint
+from cavalcade.runs.directory import checkpoint_in
 from cavalcade.runs.export import check_onnx, export_onnx, interface
+from cavalcade.targets.mettagrid.config import MettagridConfig
+from cavalcade.targets.mettagrid.policy import RecurrentPolicy
 from cavalcade.vector.actions import ActionLayout
 
 from ..cli.helpers import run
@@ -36,7 +41,7 @@ def test_continuous_actions_are_scaled_and_clipped_as_the_policy_acts(tmp_path, 
     observation = env.buffers.observation
     mean, value, action = session(tmp_path / "p.onnx").run(None, {"observation": observation})
     np.testing.assert_allclose(mean, saved.runner(0)(env), atol=1e-5)
-    np.testing.assert_allclose(value, saved.evaluate(observation).value, atol=1e-5)
+    np.testing.assert_allclose(value, saved.evaluate(observation).value, rtol=1e-5)
     np.testing.assert_allclose(action, env.source.shapes.actions.checked(saved.runner(0)(env), 64), atol=1e-5)
     np.testing.assert_allclose(action, saved(observation), atol=1e-5)  # what the policy returns when it is called
     assert np.abs(action).max() > 1
@@ -86,23 +91,20 @@ def test_several_discrete_actions(tmp_path):
     env.close()
 
 
-class Recurrent:
-    """A recurrent policy with random weights, as a target loads one."""
-
-    path, order = "recurrent", ""
-
-    def __init__(self, encoder, core):
-        layout = TokenLayout(7, 9, ("tag", "hp", "agent_id"), (1.0, 255.0, 24.0), 5, 20)
-        torch.manual_seed(0)
-        self.policy = TokenPolicy(layout, 6, encoder=encoder, core=core, width=TokenPolicyConfig(width=32).width)
-        with torch.no_grad():
-            self.policy.actor.weight *= 100  # so that actions differ
+def with_tokens(encoder, core):
+    """A recurrent policy on tokens with random weights."""
+    layout = TokenLayout(7, 9, ("tag", "hp", "agent_id"), (1.0, 255.0, 24.0), 5, 20)
+    torch.manual_seed(0)
+    policy = TokenPolicy(layout, 6, encoder=encoder, core=core, width=TokenPolicyConfig(width=32).width)
+    with torch.no_grad():
+        policy.actor.weight *= 100  # so that actions differ
+    return RecurrentPolicy(Path("tokens"), MettagridConfig(), 0, policy, 0.5, layout.features, layout.tags)
 
 
 @pytest.mark.parametrize("core", ["lstm", "gru", "none"])
 @pytest.mark.parametrize("encoder", ["bag", "conv", "perceiver"])
 def test_recurrent_policies_carry_their_memory(encoder, core, tmp_path):
-    saved, file = Recurrent(encoder, core), tmp_path / "p.onnx"
+    saved, file = with_tokens(encoder, core), tmp_path / "p.onnx"
     export_onnx(saved, 0, file)
     assert check_onnx(saved, 0, file) < 1e-4
     memory = {"lstm": ["hidden", "cell"], "gru": ["hidden"], "none": []}[core]
@@ -113,15 +115,97 @@ def test_recurrent_policies_carry_their_memory(encoder, core, tmp_path):
 
 
 def test_the_check_finds_another_policy(tmp_path):
-    one, other = Recurrent("bag", "lstm"), Recurrent("bag", "lstm")
+    one, other = with_tokens("bag", "lstm"), with_tokens("bag", "lstm")
     with torch.no_grad():
         other.policy.core.weight_hh_l0 += 0.1  # pyright: ignore
     export_onnx(one, 0, tmp_path / "p.onnx")
     assert check_onnx(other, 0, tmp_path / "p.onnx") > 1e-3
 
 
-def test_what_is_no_policy():
-    found = Recurrent("bag", "none")
-    found.policy = None
-    with pytest.raises(ConfigError, match="only those of mettagrid export"):
-        export_onnx(found, 0, Path("x"))
+def trained_on_rows(tmp_path, target, **settings):
+    cavalcade.train(target, run=tmp_path / "run", progress=False, threads=1, **settings)
+    saved, file = cavalcade.load_policy(tmp_path / "run"), tmp_path / "p.onnx"
+    export_onnx(saved, 0, file)
+    assert check_onnx(saved, 0, file) < 1e-4
+    return saved, file
+
+
+@pytest.mark.parametrize("frames", [1, 2])
+def test_images(tmp_path, frames):
+    """Pixels go in as bytes; actions and values are those of the policy, whatever the batch."""
+    small = {"num_envs": 4, "rollout_steps": 8, "minibatches": 2, "backend": "serial", "steps": 32}
+    saved, file = trained_on_rows(tmp_path, "gym:cavalcade/Catch-v0", frame_stack=frames, **small)
+    size = saved.spec.image.size
+    assert f"inputs observation (B, {size}) uint8, action_mask (B, 3) bool" in interface(file)
+    x, mask = np.random.default_rng(0).integers(0, 256, (5, size), np.uint8), np.ones((5, 3), np.bool_)
+    log_prob, value, action = session(file).run(None, {"observation": x, "action_mask": mask})
+    shown = saved.evaluate(x)
+    np.testing.assert_allclose(np.exp(log_prob), shown.probabilities, atol=1e-5)
+    np.testing.assert_allclose(value, shown.value, rtol=1e-4, atol=1e-4)
+    np.testing.assert_array_equal(action, saved(x))
+
+
+@pytest.mark.parametrize("memory", ["lstm", "gru"])
+def test_memory_on_cage2(tmp_path, memory, monkeypatch):
+    """A game played by the graph, which passes its memory on, is the game of the policy; orders are kept."""
+    small = {"num_envs": 8, "rollout_steps": 20, "minibatches": 1, "horizon": 20, "episodes": 8}
+    order = {"order": "user>enterprise>defender>op_server>op_host", "enforce": "mask"} if memory == "gru" else {}
+    saved, file = trained_on_rows(tmp_path, "cage2", memory=memory, learning_rate=0.05, **small, **order)
+    graph, env = session(file), cavalcade.make_env("cage2", num_envs=3, horizon=20)
+    names = [x.name for x in graph.get_inputs()][2:]
+    assert names == {"lstm": ["hidden", "cell"], "gru": ["hidden"]}[memory]
+    held = {name: np.zeros((3, 64), np.float32) for name in names}
+    runner = saved.runner(0)
+    for _ in range(15):
+        seen = {"observation": env.buffers.observation.astype(np.float32), "action_mask": env.buffers.action_mask}
+        outputs = dict(zip([x.name for x in graph.get_outputs()], graph.run(None, seen | held), strict=True))
+        actions = runner(env)
+        np.testing.assert_array_equal(outputs["action"], actions)
+        held = {name: outputs[f"next_{name}"] for name in names}
+        env.step(actions)
+    env.close()
+
+
+def test_memory_with_continuous_actions(tmp_path):
+    small = {key: value for key, value in SMALL.items() if key not in ("threads", "progress")}
+    saved, file = trained_on_rows(tmp_path, "gym:Pendulum-v1", memory="lstm", steps=64, **small)
+    x = np.random.default_rng(0).normal(size=(50, 3)).astype(np.float32)
+    zeros = {name: np.zeros((50, 8), np.float32) for name in ("hidden", "cell")}
+    with torch.no_grad():
+        saved.network.actor.weight *= 1000  # beyond the bounds
+    export_onnx(saved, 0, file)
+    action = session(file).run(["action"], {"observation": x, **zeros})[0]
+    np.testing.assert_allclose(action, saved(x), atol=1e-4)
+    assert np.abs(action).max() == 2
+
+
+def test_custom_networks_do_not_export(tmp_path):
+    cavalcade.train("gym:CartPole-v1", run=tmp_path / "run", steps=64, network=Custom, **SMALL | {"hidden": (64, 64)})
+    saved = cavalcade.load_policy(tmp_path / "run", network=Custom)
+    with pytest.raises(ConfigError, match=r"custom network; export it with torch\.onnx"):
+        export_onnx(saved, 0, Path("x"))
+
+
+class Custom(torch.nn.Module):
+    def __init__(self, observation, outputs):
+        super().__init__()
+        self.layer = torch.nn.Linear(observation, outputs + 1)
+
+    def forward(self, x):
+        y = self.layer(x)
+        return y[:, :-1], y[:, -1]
+
+
+def test_values_are_in_the_scale_of_rewards(tmp_path):
+    """Not in that of training, where rewards are divided by the standard deviation of returns."""
+    cavalcade.train("gym:Pendulum-v1", run=tmp_path / "run", steps=640, **SMALL)
+    saved = cavalcade.load_policy(tmp_path / "run")
+    plain = dataclasses.replace(saved, reward_scale=np.ones(1))
+    x = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
+    learner = load_checkpoint(checkpoint_in(tmp_path / "run")).snapshot.learner
+    deviation = float((learner["return_square"] / learner["return_count"]).sqrt())
+    assert deviation > 2
+    np.testing.assert_allclose(saved.evaluate(x).value, plain.evaluate(x).value * deviation, rtol=1e-5)
+    export_onnx(saved, 0, tmp_path / "p.onnx")
+    value = session(tmp_path / "p.onnx").run(["value"], {"observation": x})[0]
+    np.testing.assert_allclose(value, saved.evaluate(x).value, rtol=1e-4)

@@ -1,9 +1,11 @@
 """Runs with recurrent policies: loaded, they act with a state as their runner does."""
 
+from copy import deepcopy
 from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 from cavalcade.config import PPOConfig, WorkerConfig
 from cavalcade.config.memory import MemoryConfig
@@ -12,6 +14,7 @@ from cavalcade.runs.directory import RunDirectory
 from cavalcade.runs.policies import load_policy
 from cavalcade.runs.training import Training
 from cavalcade.targets.cage2.config import Cage2Config
+from cavalcade.targets.decision import explain
 from cavalcade.targets.gym import GymConfig, GymTarget
 from cavalcade.vector.hosted import Hosted
 from cavalcade.vector.source import gym_source
@@ -29,6 +32,8 @@ def test_a_loaded_policy_carries_its_state(tmp_path):
         assert training.notes == ["lstm of width 8"]
         assert training.train().finished
     policy = load_policy(run.path)
+    with torch.no_grad():
+        policy.network.critic.weight *= 100  # so that memory shows
     env = Hosted(gym_source("CartPole-v1"), 3, WorkerConfig(backend="serial"))
     env.reset()
     runner, state = policy.runner(greedy=True), policy.initial_state(3)
@@ -44,6 +49,13 @@ def test_a_loaded_policy_carries_its_state(tmp_path):
     assert policy.evaluate(shown).value == pytest.approx(fresh.value)
     assert policy.evaluate(shown, state=after).value != pytest.approx(fresh.value, abs=1e-7)
     assert GymTarget().evaluate(policy, GymTarget.EvaluateOptions(episodes=4)).mean > 0
+    told, state = [], policy.initial_state()
+    for _ in range(2):
+        expected = policy.evaluate(shown, state=deepcopy(state))
+        told.append(explain(policy, env, state=state))  # what `play` shows depends on the episode so far
+        assert f"{expected.probabilities.max():.1%}" in told[-1]
+        assert told[-1].endswith(f"value {expected.value:.2f}")
+    assert told[0] != told[1]
     with pytest.raises(ActionError, match=r"takes \(4,\)"):
         policy(np.zeros(5))
     with pytest.raises(ConfigError, match="has 1, numbered from 0"):

@@ -11,7 +11,7 @@ from cavalcade.cli.help import HelpRequested, Page, help_asked
 from cavalcade.cli.nearest import nearest
 from cavalcade.cli.options import Option, options_of
 from cavalcade.cli.pages import NO_PAGE, stored
-from cavalcade.config.io import as_dict, completed, from_dict, merged
+from cavalcade.config.io import as_dict, from_dict, merged
 from cavalcade.core.errors import ConfigError, one_of
 
 T = TypeVar("T")
@@ -65,7 +65,7 @@ def parse(options: type[T], args: Sequence[str], verb: str, default: T | None = 
     if help_asked(args):
         raise HelpRequested(Page(verb, options.__doc__ or "", tuple(rows)))
     given = values_of(rows, args, verb)
-    return from_dict(options, completed(options, given) if default is None else merged(as_dict(default), given))
+    return from_dict(options, given if default is None else merged(as_dict(default), given))
 
 
 def values_of(options: Sequence[Option], args: Sequence[str], command: str) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from cavalcade.runs.directory import REPORT, SEARCH, write_whole
 from cavalcade.runs.heldout import Heldout, heldout_of
 from cavalcade.runs.policies import load_policy
 from cavalcade.runs.waiting import waiting
+from cavalcade.targets import target_named
 
 
 @dataclass(frozen=True)
@@ -26,15 +27,20 @@ class Options:
     """File to write; by default report.html in the first run directory."""
     picture: Path | None = None
     """Also write the plot to this file; the suffix selects PNG, SVG or PDF."""
+    member: int | None = None
+    """Of training runs: show this policy only, by its index."""
     heldout: bool = True
     """Of training runs: also show scores on held-out episodes, and play them now if a run was not scored at its end."""
 
 
-def _heldout(path: Path) -> Heldout | str | None:
-    """Scores of a run, or why there are none."""
+def _heldout(path: Path, member: int | None) -> Heldout | str | None:
+    """Scores of a run or of one of its policies, or why there are none."""
     try:
         with waiting("evaluating on held-out games"):
-            return heldout_of(path, lambda: load_policy(path))
+            if member is None:
+                return heldout_of(path, lambda: load_policy(path))
+            policy = load_policy(path)[member]
+            return Heldout(policy.update, "", target_named(policy.config.target).heldout(policy).scores)
     except CavalcadeError as error:
         return f"no scores, {error}"
 
@@ -50,10 +56,14 @@ def run(args: list[str]) -> int:
     if (first / SEARCH).exists():
         if len(options.runs) > 1:
             raise ConfigError(f"{first} is a search, which has its own report; name one at a time")
+        if options.member is not None:
+            raise ConfigError(f"member is {options.member}; {first} is a search, its report shows all: leave it out")
         text, figure = search_report(first), summary_figure(first)
     else:
         curves = [read_curve(path) for path in options.runs]
-        heldout = [_heldout(path) for path in options.runs] if options.heldout else []
+        if options.member is not None:
+            curves = [curve.only(options.member) for curve in curves]
+        heldout = [_heldout(path, options.member) for path in options.runs] if options.heldout else []
         text, figure = training_report(curves, heldout), curve_figure(curves)
     write_whole(out, text)
     print(out)

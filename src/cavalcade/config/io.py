@@ -4,8 +4,7 @@ import dataclasses
 import difflib
 import types
 import typing
-from collections.abc import Container, Iterable, Iterator
-from dataclasses import MISSING
+from collections.abc import Iterable, Iterator
 from typing import Any, Literal, TypeVar
 
 import yaml
@@ -28,7 +27,10 @@ def as_dict(config: Any) -> dict[str, Any]:
 
 
 def from_dict(kind: type[T], plain: Any, where: str = "", base: T | None = None) -> T:
-    """A configuration from plain data; what is not named is as in `base`, or the default. Says what does not fit."""
+    """A configuration from plain data; what is not named is as in `base`, or the default. Says what does not fit.
+
+    A nested part that names only some of its settings is completed from the default of its field.
+    """
     if not isinstance(plain, dict):
         raise ConfigError(f"{where or kind.__name__} is {plain!r}; it must be a mapping of settings")
     known = {f.name: f for f in dataclasses.fields(kind)}  # pyright: ignore[reportArgumentType]
@@ -39,7 +41,9 @@ def from_dict(kind: type[T], plain: Any, where: str = "", base: T | None = None)
             name, value = renamed.setting(name, value)
         if name not in known:
             raise ConfigError(f"{where}{name} is not a setting; there are {', '.join(known)}")
-        values[name] = _convert(hints[name], value, f"{where}{name}", values.get(name))
+        default = known[name].default_factory
+        before = values[name] if name in values else default() if callable(default) else None
+        values[name] = _convert(hints[name], value, f"{where}{name}", before)
     return kind(**values)
 
 
@@ -48,15 +52,6 @@ def merged(one: Any, other: Any) -> Any:
     if not isinstance(one, dict) or not isinstance(other, dict):
         return other
     return one | {name: merged(one[name], value) if name in one else value for name, value in other.items()}
-
-
-def completed(kind: Any, given: dict[str, Any], besides: Container[str] = ()) -> dict[str, Any]:
-    """Plain settings in which a nested part is completed from the default of its field, unless it is in `besides`."""
-    found = dict(given)
-    for f in dataclasses.fields(kind):
-        if isinstance(given.get(f.name), dict) and f.name not in besides and f.default_factory is not MISSING:
-            found[f.name] = merged(as_dict(f.default_factory()), given[f.name])
-    return found
 
 
 def _convert(kind: Any, value: Any, where: str, base: Any) -> Any:

@@ -16,6 +16,7 @@ from numba import prange
 from numpy.typing import NDArray
 
 from cavalcade.core.jit import all_threads, config, kernel, rule
+from cavalcade.core.slices import short_slices
 
 # Threads of compiled kernels that wait for work spin for some microseconds, then sleep. By default they spin a hundred
 # times longer and take the cores of neighbours; without spinning, training on a quiet machine is a quarter slower.
@@ -59,7 +60,8 @@ def few_threads() -> Iterator[None]:
 
 @contextmanager
 def free_threads() -> Iterator[None]:
-    """Within the block, kernels use no more threads than there are free cores."""
+    """Within the block, kernels use no more threads than there are free cores, in short time slices."""
+    short_slices()
     before = numba.get_num_threads()
     numba.set_num_threads(free_cores(before))
     try:
@@ -82,7 +84,7 @@ class ThreadGovernor:
     def __init__(
         self,
         set_threads: Callable[[int], None] = numba.set_num_threads,
-        count_free: Callable[[int], int] | None = None,
+        count_free: Callable[[int, int], int] | None = None,
     ):
         self._set, self._count, self._most = set_threads, count_free or free_cores, numba.get_num_threads()
         self.threads = self._most
@@ -107,17 +109,18 @@ class ThreadGovernor:
 
     def _adapt(self) -> None:
         self._since = 0.0
-        free = self._count(self._most)
+        # beside neighbours one probe has to do: each takes longer there, and a wrong one is soon repeated
+        free = self._count(self._most, _PROBES if self.threads == self._most else 1)
         if free != self.threads:
             self._set(free)
             self.threads = free
 
 
-def free_cores(most: int) -> int:
+def free_cores(most: int, probes: int = _PROBES) -> int:
     """The number of threads, from 1 to `most`, that would have a core to themselves now.
 
     They compute for some milliseconds at once; how much longer that takes than for one thread tells how many cores
-    they had.
+    they had. The best of some probes counts.
     """
     if most == 1 or config.DISABLE_JIT:
         return most
@@ -125,7 +128,7 @@ def free_cores(most: int) -> int:
     numba.set_num_threads(most)
     try:
         free = 1
-        for _ in range(_PROBES):
+        for _ in range(probes):
             free = max(free, min(most, round(_cores_had(marks))))
             if free == most:
                 break

@@ -16,7 +16,6 @@ import torch
 import torch.nn.functional as F  # noqa: N812 — its usual name
 from torch import Tensor
 
-from cavalcade.core.errors import StateError
 from cavalcade.core.images import ImageLayout
 from cavalcade.policy.mlp import orthogonal
 
@@ -91,7 +90,7 @@ class CnnSpec:
             sizes.append((h, w, one.channels))
         return sizes
 
-    @cached_property
+    @property
     def size(self) -> int:
         """Weights per policy (D)."""
         return sum(prod(shape) for shape in self.shapes.values())
@@ -105,14 +104,10 @@ class CnnSpec:
         parts = weights.split([prod(shape) for shape in self.shapes.values()], dim=1)
         return {name: part.unflatten(1, shape) for (name, shape), part in zip(self.shapes.items(), parts, strict=True)}
 
-    def weights_from(self, named: Mapping[str, Tensor], policies: int, dtype: torch.dtype) -> Tensor:
-        """Weights (P, D) from parameters by name; raises `StateError` for a missing one or a wrong shape."""
-        weights = torch.zeros(policies, self.size, dtype=dtype)
-        for name, mine in self.parameters(weights).items():
-            if name not in named or named[name].shape != mine.shape:
-                raise StateError(f"{name} of the policy is missing or does not fit {self.image}")
-            mine.copy_(named[name])
-        return weights
+    @property
+    def title(self) -> str:
+        """The network in words, for errors."""
+        return f"convolutions on {self.image}"
 
     def initial_weights(self, seeds: list[int], dtype: torch.dtype = torch.float32) -> Tensor:
         """Orthogonal weights and zero biases, (P, D); each policy depends on its own seed only."""
@@ -130,11 +125,12 @@ class CnnSpec:
     def forward(self, weights: Tensor, observation: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Logits (P, B, A) and values (P, B) for raw observations (P, B, O)."""
         named = self.parameters(weights)
-        each = (self._one({name: x[p] for name, x in named.items()}, observation[p]) for p in range(len(weights)))
+        each = (self.outputs({name: x[p] for name, x in named.items()}, observation[p]) for p in range(len(weights)))
         logits, values = zip(*each, strict=True)
         return (torch.stack(logits), torch.stack(values)) if len(weights) > 1 else (logits[0][None], values[0][None])
 
-    def _one(self, w: dict[str, Tensor], observation: Tensor) -> tuple[Tensor, Tensor]:
+    def outputs(self, w: Mapping[str, Tensor], observation: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits (B, A) and values (B,) of one policy for raw observations (B, O); w: its parameters by name."""
         x = trunk(self, w, observation)
         logits, value = (
             F.linear(x, w["actor.weight"], w["actor.bias"]),

@@ -7,7 +7,6 @@ policy can have its own constant inputs (`context`), which are appended to the o
 Shapes: P policies, B samples per policy, O observation values, A actions.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -15,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cavalcade.core.errors import ConfigError, StateError
+from cavalcade.core.errors import ConfigError
 
 # Columns of the action layer are padded to a multiple of this, the unit of vector instructions; padding stays zero.
 _COLUMNS = 16
@@ -94,17 +93,10 @@ class MlpSpec:
             named["actor.log_deviation"] = weights[:, self._layers_size :]
         return named
 
-    def weights_from(self, named: Mapping[str, Tensor], policies: int, dtype: torch.dtype) -> Tensor:
-        """Weights (P, D) from parameters by name; raises `StateError` for a missing one or a wrong shape."""
-        weights = torch.zeros(policies, self.size, dtype=dtype)
-        for name, mine in self.parameters(weights).items():
-            if name not in named:
-                raise StateError(f"the policy lacks {name}; it must have hidden layers {self.hidden}")
-            if named[name].shape != mine.shape:
-                shapes = f"{tuple(named[name].shape)}; here it must be {tuple(mine.shape)}"
-                raise StateError(f"{name} of the policy is {shapes}")
-            mine.copy_(named[name])
-        return weights
+    @property
+    def title(self) -> str:
+        """The network in words, for errors."""
+        return f"hidden layers {self.hidden}"
 
     def initial_weights(self, seeds: list[int], dtype: torch.dtype = torch.float32) -> Tensor:
         """Orthogonal weights and zero biases, (P, D); each policy depends on its own seed only."""

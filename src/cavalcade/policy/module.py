@@ -4,14 +4,14 @@
 (B, outputs) and values (B,). Weights are stored like those of `policy.mlp`: a row of (P, D) per policy.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
-from cavalcade.core.errors import ConfigError, StateError
+from cavalcade.core.errors import ConfigError
 
 MakeModule = Callable[[int, int], nn.Module]
 
@@ -52,14 +52,10 @@ class ModuleSpec:
             named["log_deviation"] = weights[:, at:]
         return named
 
-    def weights_from(self, named: Mapping[str, Tensor], policies: int, dtype: torch.dtype) -> Tensor:
-        """Weights (P, D) from parameters by name; raises `StateError` for a missing one or a wrong shape."""
-        weights = torch.zeros(policies, self.size, dtype=dtype)
-        for name, mine in self.parameters(weights).items():
-            if name not in named or named[name].shape != mine.shape:
-                raise StateError(f"{name} of the policy is missing or has another shape than in {path_of(self.make)}")
-            mine.copy_(named[name])
-        return weights
+    @property
+    def title(self) -> str:
+        """The network in words, for errors."""
+        return f"the network {path_of(self.make)}"
 
     def initial_weights(self, seeds: list[int], dtype: torch.dtype = torch.float32) -> Tensor:
         """The module's own initial weights, (P, D); each policy depends on its own seed only."""

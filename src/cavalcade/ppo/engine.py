@@ -23,6 +23,7 @@ from cavalcade.policy.cnn import CnnSpec
 from cavalcade.policy.heads import Head, head_for
 from cavalcade.policy.mlp import MlpSpec
 from cavalcade.policy.module import MakeModule, ModuleSpec
+from cavalcade.policy.weights import weights_from
 from cavalcade.ppo.algorithm import learning_rates, named, optimise
 from cavalcade.ppo.distributed import ALONE, Ranks
 from cavalcade.ppo.keys import environment_keys, policy_keys
@@ -229,7 +230,7 @@ class PopulationEngine(Engine):
         return self.spec.parameters(self.state.weights.cpu()), rest | self.memory()
 
     def load_tensors(self, policy: Mapping[str, Tensor], learner: Mapping[str, Tensor]) -> None:
-        weights = self.spec.weights_from(policy, self.policies, self.dtype)
+        weights = weights_from(self.spec, policy, self.policies, self.dtype)
         self.state.load({"weights": weights, **learner})
         self.load_memory(learner)
 
@@ -237,7 +238,7 @@ class PopulationEngine(Engine):
         """Loads a snapshot of fewer policies into the first rows."""
         self.fetch_games()  # those of the other policies
         here = {name: tensor[:policies] for name, tensor in self.state.tensors().items()}
-        weights = self.spec.weights_from(part.policy, policies, self.dtype)
+        weights = weights_from(self.spec, part.policy, policies, self.dtype)
         load_into(here, {"weights": weights, **part.learner})
         if policies:
             self.env.load_state(dict(part.games), np.arange(policies * self.config.num_envs))

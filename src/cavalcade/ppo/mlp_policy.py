@@ -34,7 +34,7 @@ class Evaluation(NamedTuple):
     """Outputs of a policy; without the batch axis for a single observation."""
 
     probabilities: NDArray  # (B, A); of multi-part actions, part after part; of continuous actions, the means
-    value: NDArray  # (B,), in the scale of the normalised rewards of training
+    value: NDArray  # (B,), discounted returns in the scale of the environment's rewards
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,7 @@ class MlpPolicy:
     context: NDArray  # (P, C)
     shift: NDArray  # (P, O)
     scale: NDArray  # (P, O)
+    reward_scale: NDArray  # (P,): of rewards in training; values are divided by it
     order: str = ""  # the order they follow, if any
     mask: PolicyMask | None = None  # of the order, if a mask enforces it
     scaled: Callable[[NDArray], NDArray] | None = None  # continuous actions as the environment takes them
@@ -76,7 +77,7 @@ class MlpPolicy:
     def __getitem__(self, policy: int) -> "MlpPolicy":
         """A single policy."""
         which = self._which(policy)
-        parts = {name: getattr(self, name)[which] for name in ("weights", "context", "shift", "scale")}
+        parts = {name: getattr(self, name)[which] for name in ("weights", "context", "shift", "scale", "reward_scale")}
         return replace(self, **parts)
 
     def __call__(
@@ -103,7 +104,8 @@ class MlpPolicy:
         """Probabilities of actions and values of an observation (O,) or a batch (B, O)."""
         x, allowed, one = self._inputs(observation, mask)
         logits, values = self._outputs(x)
-        found = Evaluation(self.head.probabilities(logits, allowed).numpy(), values.numpy())
+        values = values.numpy() / float(self.reward_scale[0])
+        found = Evaluation(self.head.probabilities(logits, allowed).numpy(), values)
         return Evaluation(*(part[0] for part in found)) if one else found
 
     def initial_state(self, batch: int = 1) -> None:

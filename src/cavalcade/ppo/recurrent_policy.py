@@ -1,16 +1,18 @@
 """Trained recurrent policies: call one with observations and a state to get actions; a runner plays batches."""
 
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from cavalcade.core.errors import ActionError, ConfigError
-from cavalcade.policy.heads import Choice, Head, masked_log_probs
+from cavalcade.policy.heads import Head
 from cavalcade.policy.recurrent import RecurrentNetwork, State
 from cavalcade.ppo.engines.recurrent.runner import RecurrentRunner
 from cavalcade.ppo.mlp_policy import Evaluation, PolicyMask
@@ -28,9 +30,8 @@ class RecurrentState:
             part[:, slice(None) if agents is None else torch.as_tensor(np.asarray(agents))] = 0
 
 
-@dataclass(frozen=True)
-class RowRecurrentPolicy:
-    """The recurrent policy of a run at a checkpoint.
+class RecurrentCalls(ABC):
+    """How a trained recurrent policy is called, whatever it observes.
 
     `policy(observation, mask, state)` returns the action for one observation or the actions for a batch;
     `initial_state(batch)` makes a state, which every call updates. mask: True where an action is allowed; by default
@@ -38,15 +39,22 @@ class RowRecurrentPolicy:
     """
 
     path: Path
-    config: Any  # settings of the run
-    update: int
-    head: Head
-    network: RecurrentNetwork
-    order: str = ""  # the order it follows, if any
+    reward_scale: float  # of rewards in training; values are divided by it
     mask: PolicyMask | None = None  # of the order, if a mask enforces it
+    scaled: Callable[[NDArray], NDArray] | None = None  # continuous actions as the environment takes them
 
     recurrent = True
     policies = 1
+    greedy: ClassVar[bool] = True  # whether calls are greedy by default
+
+    @property
+    @abstractmethod
+    def played(self) -> tuple[RecurrentNetwork, Head]:
+        """The network and its distribution of actions."""
+
+    @abstractmethod
+    def rows(self, observation: ArrayLike) -> tuple[NDArray, bool]:
+        """Observations as a batch for the network, and whether it was a single one."""
 
     @property
     def label(self) -> Path:
@@ -56,7 +64,7 @@ class RowRecurrentPolicy:
     def __len__(self) -> int:
         return self.policies
 
-    def __getitem__(self, policy: int) -> "RowRecurrentPolicy":
+    def __getitem__(self, policy: int) -> Self:
         """The policy itself; there is one."""
         self._check(policy)
         return self
@@ -67,7 +75,7 @@ class RowRecurrentPolicy:
 
     def initial_state(self, batch: int = 1) -> RecurrentState:
         """State at the start of an episode."""
-        return RecurrentState(self.network.initial_state(batch))
+        return RecurrentState(self.played[0].initial_state(batch))
 
     def __call__(
         self,
@@ -75,31 +83,65 @@ class RowRecurrentPolicy:
         mask: ArrayLike | None = None,
         state: RecurrentState | None = None,
         *,
-        greedy: bool = True,
+        greedy: bool | None = None,
         rng: np.random.Generator | None = None,
     ) -> Any:
-        """Greedy or sampled actions for an observation (O,) or a batch (B, O); without a state, as at the start."""
+        """Greedy or sampled actions for an observation or a batch; without a state, as at the start of an episode."""
         logits, _, allowed, one = self._outputs(observation, mask, state)
-        if greedy:
-            actions = self.head.greedy(logits, allowed).numpy()
+        head = self.played[1]
+        if self.greedy if greedy is None else greedy:
+            actions = head.greedy(logits, allowed).numpy()
         else:
-            draws = (rng or np.random.default_rng()).random((len(logits), self.head.draws))
-            actions = self.head.sample(logits, allowed, torch.from_numpy(draws)).numpy()
-        return actions if not one else int(actions[0]) if isinstance(self.head, Choice) else actions[0]
+            draws = (rng or np.random.default_rng()).random((len(logits), head.draws))
+            actions = head.sample(logits, allowed, torch.from_numpy(draws)).numpy()
+        actions = self.scaled(actions) if self.scaled else actions
+        return actions if not one else int(actions[0]) if not head.parts and head.integral else actions[0]
 
     def evaluate(
         self, observation: ArrayLike, mask: ArrayLike | None = None, state: RecurrentState | None = None
     ) -> Evaluation:
-        """Probabilities of actions and values of an observation (O,) or a batch (B, O)."""
+        """Probabilities of actions and values of an observation or a batch."""
         logits, values, allowed, one = self._outputs(observation, mask, state)
-        shown = masked_log_probs(logits, allowed).exp() if isinstance(self.head, Choice) else logits
-        found = Evaluation(shown.numpy(), values.numpy())
+        shown = self.played[1].probabilities(logits, allowed)
+        found = Evaluation(shown.numpy(), values.numpy() / self.reward_scale)
         return Evaluation(*(part[0] for part in found)) if one else found
 
     @torch.no_grad()
     def _outputs(
         self, observation: ArrayLike, mask: ArrayLike | None, state: RecurrentState | None
     ) -> tuple[Tensor, Tensor, Tensor, bool]:
+        (network, head), (x, one) = self.played, self.rows(observation)
+        shape = (len(x), network.actions if head.integral else 0)
+        allowed = np.ones(shape, np.bool_) if mask is None else np.asarray(mask, np.bool_).reshape(shape).copy()
+        if self.mask is not None:
+            if self.mask.by_truth:
+                raise ConfigError(f"{self.path} enforces its order on the true state; play it with `runner`")
+            self.mask.restrict(x, allowed)
+        state = state or self.initial_state(len(x))
+        shown = torch.from_numpy(np.ascontiguousarray(x))
+        out, state.memory = network(shown[None], state.memory, np.zeros((1, len(x)), np.bool_))
+        return out.logits[0].float(), out.values[0].float(), torch.from_numpy(allowed), one
+
+
+@dataclass(frozen=True)
+class RowRecurrentPolicy(RecurrentCalls):
+    """The recurrent policy of a run at a checkpoint, on observations (O,) or a batch (B, O)."""
+
+    path: Path
+    config: Any  # settings of the run
+    update: int
+    head: Head
+    network: RecurrentNetwork
+    reward_scale: float
+    order: str = ""  # the order it follows, if any
+    mask: PolicyMask | None = None
+    scaled: Callable[[NDArray], NDArray] | None = None
+
+    @property
+    def played(self) -> tuple[RecurrentNetwork, Head]:
+        return self.network, self.head
+
+    def rows(self, observation: ArrayLike) -> tuple[NDArray, bool]:
         x, layout = np.asarray(observation), self.network.layout
         if (image := getattr(layout, "image", None)) is not None:
             x = x.reshape(image.row_shape(x.shape))
@@ -109,16 +151,7 @@ class RowRecurrentPolicy:
             raise ActionError(
                 f"observations have shape {np.shape(observation)}; {self.path} takes {layout.shape} or a batch of them"
             )
-        shape = (len(x), self.network.actions if self.head.integral else 0)
-        allowed = np.ones(shape, np.bool_) if mask is None else np.asarray(mask, np.bool_).reshape(shape).copy()
-        if self.mask is not None:
-            if self.mask.by_truth:
-                raise ConfigError(f"{self.path} enforces its order on the true state; play it with `runner`")
-            self.mask.restrict(x, allowed)
-        state = state or self.initial_state(len(x))
-        rows = torch.from_numpy(np.ascontiguousarray(x))
-        out, state.memory = self.network(rows[None], state.memory, np.zeros((1, len(x)), np.bool_))
-        return out.logits[0], out.values[0], torch.from_numpy(allowed), one
+        return x, one
 
     def runner(self, policy: int | None = None, *, greedy: bool = True, seed: int = 0) -> RecurrentRunner:
         """A policy runner for batches; it applies the mask of the order."""

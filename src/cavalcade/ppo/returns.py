@@ -1,5 +1,7 @@
 """The scale of returns: running moments of discounted rewards, over all ranks."""
 
+from collections.abc import Mapping
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -26,9 +28,14 @@ def discounted_returns(ranks: Ranks, reward: NDArray, ended: NDArray, gamma: NDA
 
 def return_scale(state: SavedTensors) -> Tensor:
     """The factor that normalises rewards: 1 / √(variance of discounted returns + 1e-8), (P,) float64."""
-    return scale_from(state.return_square, state.return_count)
+    return 1 / torch.sqrt(state.return_square / state.return_count + 1e-8)
 
 
-def scale_from(square: Tensor, count: Tensor) -> Tensor:
-    """As `return_scale`, from the sum of squared deviations and the count of returns."""
-    return 1 / torch.sqrt(square / count + 1e-8)
+def reward_scale(learner: Mapping[str, Tensor], *, normalise: bool) -> NDArray:
+    """As `return_scale`, from saved moments; 1 if rewards are not normalised or nothing was learnt yet.
+
+    A critic predicts normalised returns; divided by this, they are in the scale of the environment's rewards.
+    """
+    count, square = (np.atleast_1d(learner[f"return_{part}"].numpy()) for part in ("count", "square"))
+    known = (count > 0) & normalise
+    return np.where(known, 1 / np.sqrt(square / np.maximum(count, 1) + 1e-8), 1.0)

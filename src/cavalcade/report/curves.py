@@ -1,7 +1,7 @@
 """Learning curves: returns of training episodes over the course of runs."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavalcade.config.io import flat
-from cavalcade.core.errors import RunError
+from cavalcade.core.errors import ConfigError, RunError
 from cavalcade.runs.directory import METRICS, open_run
 
 _TAIL = 0.05  # last share of a run that its final return is averaged over
@@ -25,6 +25,13 @@ class Curve:
     returns: NDArray  # (U, P): mean return of the episodes of an update, NaN where none ended
     seconds: NDArray  # (U,)
     settings: dict[str, Any]  # by dotted name
+
+    def only(self, policy: int) -> "Curve":
+        """The curve of one policy."""
+        count = self.returns.shape[1]
+        if not 0 <= policy < count:
+            raise ConfigError(f"member is {policy}; {self.name} has {count}, numbered from 0")
+        return replace(self, name=f"{self.name}, policy {policy}", returns=self.returns[:, policy : policy + 1])
 
     @property
     def final(self) -> NDArray:

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 
 from cavalcade.core.errors import ConfigError, RunError
-from cavalcade.policy.recurrent import TokenPolicy
-from cavalcade.ppo.mlp_policy import MlpPolicy
-from cavalcade.runs import export_feedforward, export_recurrent
+from cavalcade.policy.mlp import MlpSpec
+from cavalcade.policy.module import ModuleSpec
+from cavalcade.runs import export_feedforward, export_traced
 
 _SAMPLES = 256
 
@@ -61,8 +61,7 @@ def _described(values: Any) -> str:
 
 def _exporter(saved: Any) -> Any:
     """The module that knows the graph of a kind of policies."""
-    if isinstance(saved, MlpPolicy):
-        return export_feedforward
-    if isinstance(getattr(saved, "policy", None), TokenPolicy):
-        return export_recurrent
-    raise ConfigError(f"{saved.path} has a memory; of recurrent policies, only those of mettagrid export")
+    spec = getattr(saved, "spec", None)
+    if isinstance(spec, ModuleSpec):
+        raise ConfigError(f"{saved.path} has a custom network; export it with torch.onnx")
+    return export_feedforward if isinstance(spec, MlpSpec) else export_traced

@@ -15,15 +15,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cavalcade.core.errors import ConfigError
 from cavalcade.policy.heads import Point, masked_log_probs
-from cavalcade.policy.mlp import NETS, MlpSpec, forward
+from cavalcade.policy.mlp import NETS, forward
 from cavalcade.ppo.mlp_policy import MlpPolicy
 from cavalcade.runs.export_nodes import Nodes
 from cavalcade.runs.export_order import masks_itself, order_nodes
 from cavalcade.targets import target_named
 
-_OPSET = 17
+OPSET = 17
 _IMPOSSIBLE = -1e30
 
 
@@ -31,13 +30,13 @@ def graph(saved: MlpPolicy, policy: int) -> Any:
     """One policy as an ONNX model."""
     from onnx import TensorProto, helper
 
-    if not isinstance(saved.spec, MlpSpec):
-        raise ConfigError(f"{saved.path} has a custom network; only perceptrons export, use torch.onnx for others")
     nodes = Nodes()
     logits, value = _networks(saved, policy, nodes)
     inputs = [helper.make_tensor_value_info("observation", TensorProto.FLOAT, ["B", saved.spec.inputs])]
     outputs = [helper.make_tensor_value_info("value", TensorProto.FLOAT, ["B"])]
-    nodes.add("Squeeze", [value, nodes.constant("one", np.array([1], np.int64))], "value")
+    row = nodes.add("Squeeze", [value, nodes.constant("one", np.array([1], np.int64))], "normalised_value")
+    scale = nodes.constant("reward_scale", saved.reward_scale[policy : policy + 1].astype(np.float32))
+    nodes.add("Div", [row, scale], "value")
     actions = saved.spec.actions
     if isinstance(saved.head, Point):
         _continuous(saved, logits, nodes)
@@ -49,7 +48,7 @@ def graph(saved: MlpPolicy, policy: int) -> Any:
         outputs.insert(0, helper.make_tensor_value_info("log_probability", TensorProto.FLOAT, ["B", actions]))
         outputs.append(helper.make_tensor_value_info("action", TensorProto.INT64, ["B", *saved.head.parts]))
     made = helper.make_graph(nodes.all, "policy", inputs, outputs, nodes.constants)
-    return helper.make_model(made, opset_imports=[helper.make_opsetid("", _OPSET)], ir_version=9)
+    return helper.make_model(made, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=9)
 
 
 def _networks(saved: MlpPolicy, policy: int, nodes: Nodes) -> tuple[str, str]:
@@ -78,7 +77,7 @@ def _networks(saved: MlpPolicy, policy: int, nodes: Nodes) -> tuple[str, str]:
 def _continuous(saved: MlpPolicy, mean: str, nodes: Nodes) -> None:
     """`mean`, and `action`: as the environment scales and clips it."""
     nodes.add("Identity", [mean], "mean")
-    scaling = _scaling(saved)
+    scaling = action_scaling(saved)
     if scaling is None:
         nodes.add("Identity", ["mean"], "action")
         return
@@ -89,7 +88,8 @@ def _continuous(saved: MlpPolicy, mean: str, nodes: Nodes) -> None:
     nodes.add("Min", [nodes.add("Max", [scaled, low], "above"), high], "action")
 
 
-def _scaling(saved: MlpPolicy) -> tuple[NDArray, NDArray, NDArray, NDArray] | None:
+def action_scaling(saved: Any) -> tuple[NDArray, NDArray, NDArray, NDArray] | None:
+    """Middle and half-width of continuous actions, and their bounds; None if the environment takes them as they are."""
     layout = target_named(saved.config.target).action_layout(saved.config)
     return layout.scaling if layout else None
 
@@ -129,7 +129,7 @@ def largest_difference(
     context = torch.from_numpy(saved.context[policy : policy + 1]).float()
     outputs, values = (part[0] for part in forward(saved.spec, weights, x.unsqueeze(0), context))
     if isinstance(saved.head, Point):
-        found, scaling = run({"observation": observation}), _scaling(saved)
+        found, scaling = run({"observation": observation}), action_scaling(saved)
         action = mean = outputs[:, : saved.spec.actions].numpy()
         if scaling is not None:
             middle, half, low, high = scaling
@@ -146,4 +146,5 @@ def largest_difference(
         parts = zip(outputs.split(sizes, -1), torch.from_numpy(kept).split(sizes, -1), strict=True)
         expected = torch.cat([masked_log_probs(x, m) for x, m in parts], -1).numpy()
         gaps = [np.where(kept, found["log_probability"] - expected, 0)]
-    return float(max(np.abs(gap).max() for gap in (*gaps, found["value"] - values.numpy())))
+    gaps.append(found["value"] * saved.reward_scale[policy] - values.numpy())
+    return float(max(np.abs(gap).max() for gap in gaps))

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from cavalcade.config.base import RunConfig
 from cavalcade.config.io import as_dict
 from cavalcade.core.errors import ConfigError, WorkerError
+from cavalcade.core.slices import short_slices
 from cavalcade.policy.module import MakeModule
 from cavalcade.ppo.data_parallel import DistributedEngine, Stoppable
 from cavalcade.ppo.distributed import ALONE, Ranks, TorchRanks
@@ -80,6 +81,7 @@ class Training:
             network=network,
             network_before=checkpoint.info["network"] if checkpoint else {},
         )
+        short_slices()  # also for threads and workers that start from here on
         prepared = self._prepare(setup)
         self.engine, self.notes = prepared.engine, prepared.notes
         self._asked: Stoppable = SilentRecorder()

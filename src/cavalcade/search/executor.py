@@ -9,7 +9,7 @@ from torch import Tensor
 
 from cavalcade.search.config import SearchConfig
 from cavalcade.search.members import ORDER, UNIVERSAL, Member
-from cavalcade.search.pool import Pool, Saved, Slot, on_gpu
+from cavalcade.search.pool import Pool, SavedPool, Slot, on_gpu
 from cavalcade.search.scoring import CpuScorer, GpuScorer, Policies, Score, Scorer
 from cavalcade.workflow.orders import Order
 
@@ -55,7 +55,7 @@ class Executor(Protocol):
         """Removes and returns the members that finished since the last call."""
         ...
 
-    def save(self) -> Saved:
+    def save(self) -> SavedPool:
         """Complete state, for a checkpoint."""
         ...
 
@@ -68,7 +68,7 @@ class LocalExecutor:
     """Trains members in this process, as a population that grows and shrinks."""
 
     def __init__(
-        self, config: SearchConfig, orders: Sequence[Order], threads: int, room: int, saved: Saved | None = None
+        self, config: SearchConfig, orders: Sequence[Order], threads: int, room: int, saved: SavedPool | None = None
     ):
         self.room = room
         slots: list[Any] = saved.info["slots"] if saved else [None]
@@ -98,7 +98,7 @@ class LocalExecutor:
     def finished(self) -> list[Done]:
         return done(self.pool, self._scorer)
 
-    def save(self) -> Saved:
+    def save(self) -> SavedPool:
         return self.pool.save()
 
     def close(self) -> None:

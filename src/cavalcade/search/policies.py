@@ -15,6 +15,7 @@ from cavalcade.envs.cage2.workflow import ORDER_BITS
 from cavalcade.policy.heads import Choice
 from cavalcade.policy.mlp import MlpSpec
 from cavalcade.ppo.mlp_policy import MlpPolicy
+from cavalcade.ppo.returns import reward_scale
 from cavalcade.ppo.state import scaling_from
 from cavalcade.runs.directory import SEARCH
 from cavalcade.search.config import SearchConfig
@@ -102,7 +103,8 @@ def _load(path: Path, config: SearchConfig, row: dict[str, str]) -> MlpPolicy:
     order = subtasks_of(config).parse(row["order"])
     context = ((one_hot(order) - shift[0, inputs:]) * scale[0, inputs:])[None]
     weights = kept["weights"].numpy()[None]
-    parts = (weights, context, shift[:, :inputs], scale[:, :inputs])
+    rewards = reward_scale(kept, normalise=config.ppo.normalise_returns)
+    parts = (weights, context, shift[:, :inputs], scale[:, :inputs], rewards)
     mask = order_mask(row["order"], config.workflow)
     return MlpPolicy(
         file, config, int(row["updates"]), Choice(NUM_ACTIONS), spec, *parts, order=row["order"], mask=mask

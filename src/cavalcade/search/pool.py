@@ -39,7 +39,7 @@ _POLICY_ROWS = (
 _OPTIMISER_ROWS = ("first_moment", "second_moment", "adam_steps")
 
 
-class Saved(NamedTuple):
+class SavedPool(NamedTuple):
     """State of trainings in progress, for a checkpoint."""
 
     snapshot: Snapshot
@@ -199,7 +199,7 @@ class Pool:
         self.env.close()
         return other
 
-    def save(self) -> Saved:
+    def save(self) -> SavedPool:
         """Complete state: the engine's snapshot with random keys and tails, and the slots as plain data."""
         whole = self.learner.snapshot()
         keys = {
@@ -208,9 +208,9 @@ class Pool:
         }
         games = {**whole.games, "tail": self.tail}
         slots = [asdict(slot) if slot else None for slot in self.slots]
-        return Saved(whole._replace(learner={**whole.learner, **keys}, games=games), {"slots": slots})
+        return SavedPool(whole._replace(learner={**whole.learner, **keys}, games=games), {"slots": slots})
 
-    def load(self, saved: Saved) -> None:
+    def load(self, saved: SavedPool) -> None:
         """Loads a saved state; the number of slots must be the same."""
         learner, games = saved.snapshot.learner, dict(saved.snapshot.games)
         self.tail[:] = games.pop("tail")

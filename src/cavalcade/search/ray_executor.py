@@ -21,7 +21,7 @@ from cavalcade.search.config import SearchConfig
 from cavalcade.search.domains import subtasks_of
 from cavalcade.search.executor import Done, done, make_scorer
 from cavalcade.search.members import Member
-from cavalcade.search.pool import Pool, Saved, Slot
+from cavalcade.search.pool import Pool, SavedPool, Slot
 
 _LOOK = 10.0  # seconds without a result after which the cluster is checked
 _START, _STATE = "start", "state"  # prefixes of the names of a shard's tensors in a checkpoint
@@ -32,7 +32,7 @@ class TaskResult:
     """What a task returns: slots and state of its shard, finished members, and the number of updates."""
 
     slots: list[Slot]
-    state: Saved | None
+    state: SavedPool | None
     done: list[Done]
     updates: int
 
@@ -43,12 +43,12 @@ class Shard:
 
     slots: list[Slot]
     starts: Sequence[Mapping[str, Tensor] | None]  # initial policy of each
-    state: Saved | None = None  # None before the first task
+    state: SavedPool | None = None  # None before the first task
     losses: int = 0  # consecutive lost tasks
 
 
 def train_shard(
-    plain: dict[str, Any], slots: list[Slot], starts: list[Any], state: Saved | None, updates: int
+    plain: dict[str, Any], slots: list[Slot], starts: list[Any], state: SavedPool | None, updates: int
 ) -> TaskResult:
     """The Ray task: trains members for a number of updates, and scores those that finish."""
     config = from_dict(SearchConfig, plain)
@@ -84,7 +84,7 @@ def train_shard(
 class RayExecutor:
     """Trains shards, each in one Ray task at a time."""
 
-    def __init__(self, config: SearchConfig, saved: Saved | None = None):
+    def __init__(self, config: SearchConfig, saved: SavedPool | None = None):
         self._config, r = config, config.ray
         plain = as_dict(replace(config, device="cuda" if r.task_gpus else "cpu"))
         self._stack = ExitStack()
@@ -171,7 +171,7 @@ class RayExecutor:
         found, self._done = self._done, []
         return found
 
-    def save(self) -> Saved:
+    def save(self) -> SavedPool:
         parts: tuple[dict[str, Any], ...] = ({}, {}, {})
         shards = []
         for i, s in enumerate((*self._running.values(), *self._waiting)):
@@ -180,16 +180,16 @@ class RayExecutor:
             for kept, mine in zip(parts, s.state.snapshot[:3] if s.state else (), strict=False):
                 kept.update({f"{_STATE}/{i}/{name}": value for name, value in mine.items()})
             shards.append({"slots": [asdict(slot) for slot in s.slots], "info": s.state.info if s.state else None})
-        return Saved(Snapshot(*parts, Counters(0, 0)), {"shards": shards})
+        return SavedPool(Snapshot(*parts, Counters(0, 0)), {"shards": shards})
 
-    def _load(self, saved: Saved) -> None:
+    def _load(self, saved: SavedPool) -> None:
         whole = saved.snapshot[:3]
         for i, plain in enumerate(saved.info["shards"]):
             starts = [_under(f"{_START}/{i}/{j}/", whole[0]) or None for j in range(len(plain["slots"]))]
             state = None
             if plain["info"]:
                 policy, learner, games = (_under(f"{_STATE}/{i}/", part) for part in whole)
-                state = Saved(Snapshot(policy, learner, games, Counters(0, 0)), plain["info"])
+                state = SavedPool(Snapshot(policy, learner, games, Counters(0, 0)), plain["info"])
             self._waiting.append(Shard([Slot.from_plain(slot) for slot in plain["slots"]], starts, state))
 
     def close(self) -> None:

@@ -21,6 +21,7 @@ from cavalcade.config.io import as_dict
 from cavalcade.core.errors import ConfigError, RunError, WorkerError
 from cavalcade.core.jit import all_threads
 from cavalcade.core.ray_session import import_ray
+from cavalcade.core.slices import short_slices
 from cavalcade.core.threads import use_threads
 from cavalcade.envs.cage2.cpu import ENVIRONMENTS_PER_THREAD
 from cavalcade.ppo.engine import network_for
@@ -38,7 +39,7 @@ from cavalcade.search.domains import domain_of, given_orders, make_environment, 
 from cavalcade.search.executor import Done, Executor, LocalExecutor
 from cavalcade.search.members import CONFIRM, CONTROL, CONTROLS, ORDER, PLAIN, SEARCHING, UNIVERSAL, Member, Result
 from cavalcade.search.policies import POLICIES
-from cavalcade.search.pool import Saved, on_gpu
+from cavalcade.search.pool import SavedPool, on_gpu
 from cavalcade.search.records import COLUMNS, csv_row, metrics_row
 from cavalcade.search.scoring import CpuScorer, Policies, Score
 from cavalcade.search.searchers import GpSearcher, Proposal
@@ -84,6 +85,7 @@ class Search:
         self.gpu = gpu = config.executor == "local" and on_gpu(config)
         if not config.ray.ray_address:  # otherwise other machines train
             compile_all(config, self.orders, gpu)
+        short_slices()
         self.threads = known or (_SCORING if gpu else choose_threads())
         use_threads(self.threads)
         info: dict[str, Any] = checkpoint.info if checkpoint else {}
@@ -100,7 +102,7 @@ class Search:
         self.seconds_before = float(info.get("seconds", 0.0))
         self._saved = (self.updates, self.searching) if checkpoint else None
         self._saved_at = time.monotonic()
-        saved = Saved(checkpoint.snapshot, info) if checkpoint else None
+        saved = SavedPool(checkpoint.snapshot, info) if checkpoint else None
         self.executor = self._executor(saved)
         if resume:
             record_changes(run, given, checkpoint)
@@ -114,7 +116,7 @@ class Search:
         self._table.flush()
         self._start = time.monotonic()
 
-    def _executor(self, saved: Saved | None) -> Executor:
+    def _executor(self, saved: SavedPool | None) -> Executor:
         if self.config.executor == "ray":
             from cavalcade.search.ray_executor import RayExecutor
 

@@ -140,9 +140,8 @@ class GymTarget(Target[GymConfig]):
         return gym_source(config.name, config.options).shapes.actions
 
     def policy(self, saved: Saved) -> MlpPolicy | RowRecurrentPolicy:
-        if has_memory(saved):
-            return load_recurrent(self.Config, saved)
-        found = load_population(self.Config, saved)
+        load = load_recurrent if has_memory(saved) else load_population
+        found: MlpPolicy | RowRecurrentPolicy = load(self.Config, saved)
         if found.head.integral:
             return found
         layout = cache(lambda: self.action_layout(found.config))  # makes an environment, once it is needed

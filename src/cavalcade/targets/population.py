@@ -18,6 +18,7 @@ from cavalcade.policy.cnn import CnnSpec
 from cavalcade.policy.heads import Choice, Head, head_from
 from cavalcade.policy.mlp import MlpSpec
 from cavalcade.policy.module import ModuleSpec
+from cavalcade.policy.weights import weights_from
 from cavalcade.ppo.distributed import Ranks
 from cavalcade.ppo.engine import Convolutional
 from cavalcade.ppo.engines.cpu.engine import CpuEngine, why_not
@@ -25,6 +26,7 @@ from cavalcade.ppo.engines.image import ImageEngine
 from cavalcade.ppo.factory import make_engine
 from cavalcade.ppo.mlp_policy import MlpPolicy
 from cavalcade.ppo.precompile import StandIn, compiled_engine
+from cavalcade.ppo.returns import reward_scale
 from cavalcade.ppo.state import scaling_from
 from cavalcade.ppo.threads import choose_threads, choose_torch_threads
 from cavalcade.targets.base import Prepared, Saved, Setup
@@ -79,12 +81,13 @@ def load_population(kind: Any, saved: Saved, **options: Any) -> MlpPolicy:
     head = head_from(network.get("head", Choice.kind), network.get("sizes", [network["actions"]]))
     spec = _spec(saved, head)
     first = next(iter(saved.snapshot.policy.values()))
-    weights = spec.weights_from(saved.snapshot.policy, len(first), first.dtype).numpy()
+    weights = weights_from(spec, saved.snapshot.policy, len(first), first.dtype).numpy()
     moments = [learner[f"observation_{name}"].numpy() for name in ("count", "mean", "square")]
     shift, scale = scaling_from(*moments, normalise=config.ppo.normalise_observations)
+    rewards = reward_scale(learner, normalise=config.ppo.normalise_returns)
     context = np.array(network["contexts"], np.float64).reshape(len(first), network["context"])
     updates = saved.snapshot.counters.updates
-    return MlpPolicy(saved.path, config, updates, head, spec, weights, context, shift, scale, **options)
+    return MlpPolicy(saved.path, config, updates, head, spec, weights, context, shift, scale, rewards, **options)
 
 
 def _spec(saved: Saved, head: Head) -> MlpSpec | ModuleSpec | CnnSpec:

@@ -15,6 +15,7 @@ from cavalcade.policy.rows import RowLayout, RowPolicy
 from cavalcade.ppo.engine import Convolutional, head_of
 from cavalcade.ppo.engines.recurrent.rows import RowEngine
 from cavalcade.ppo.recurrent_policy import RowRecurrentPolicy
+from cavalcade.ppo.returns import reward_scale
 from cavalcade.ppo.state import load_into, scaling_from
 from cavalcade.ppo.threads import choose_torch_threads
 from cavalcade.targets.base import Prepared, Saved, Setup
@@ -72,4 +73,5 @@ def load_recurrent(kind: Any, saved: Saved, **options: Any) -> RowRecurrentPolic
     moments = [learner[f"observation_{name}"].numpy() for name in ("count", "mean", "square")]
     shift, scale = scaling_from(*moments, normalise=ppo.normalise_observations)
     policy.normalise(torch.from_numpy(shift[0]), torch.from_numpy(scale[0]))
-    return RowRecurrentPolicy(saved.path, config, saved.snapshot.counters.updates, head, policy.eval(), **options)
+    rewards, updates = reward_scale(learner, normalise=ppo.normalise_returns), saved.snapshot.counters.updates
+    return RowRecurrentPolicy(saved.path, config, updates, head, policy.eval(), float(rewards[0]), **options)

@@ -74,11 +74,11 @@ def watch(policy: MlpPolicy, env: Environment, options: WatchOptions, frame: Fra
     """Plays and shows the first episode of a batch of one, which has been reset."""
     runner = policy.runner(0, greedy=not options.sampled, seed=options.seed)
     print(f"{policy.label} at update {policy.update}, {'sampled' if options.sampled else 'greedy'}")
-    total, step, end = 0.0, 0, ""
+    total, step, end, state = 0.0, 0, "", policy.initial_state()
     with _screen(options.delay, frame) as show:
         show(["step 0"], env.buffers.observation[0])
         while step < options.steps and not end:
-            why, actions = explain(policy, env), runner(env)
+            why, actions = explain(policy, env, state=state), runner(env)
             buffers = env.step(actions)
             step, total = step + 1, total + float(buffers.reward[0])
             end = "terminated" if buffers.terminated[0] else "truncated" if buffers.truncated[0] else ""

@@ -28,3 +28,15 @@ def test_it_prints_speeds_and_the_ratio(capsys, monkeypatch):
     (peer,) = [line for line in lines if "Stable-Baselines3" in line]
     assert peer.endswith("1.00×")
     assert any("cavalcade, fp32" in line and line.endswith("×") for line in lines)
+    assert any("bound, fp32" in line and line.endswith("×") for line in lines)
+
+
+def test_the_bound_counts_every_layer(monkeypatch):
+    """A forward pass for the rollout and, in each epoch, a forward and a backward pass."""
+    monkeypatch.setattr(images, "product_rate", lambda _: 1e9)
+    spec = CnnSpec(ImageLayout((16, 16, 3)), 3)
+    convolutions, dense = 2 * (27 * 16 * 14**2 + 144 * 32 * 6**2), 2 * (32 * 6**2 * 128 + 128 * 4)
+    forward = convolutions + dense
+    assert spec.forward_operations == forward
+    expected = forward + images.PPO.epochs * (3 * forward - 2 * 27 * 16 * 14**2)
+    assert images.bounds({"cells": 16, "zoom": 1}, images.Options())["bound, fp32"] == pytest.approx(1e9 / expected)

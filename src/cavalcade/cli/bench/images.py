@@ -1,6 +1,7 @@
 """`cavalcade bench images`: speed of training on images, beside Stable-Baselines3's CnnPolicy.
 
-Both train the same networks on the same game with the same sizes, in turns.
+Both train the same networks on the same game with the same sizes, in turns. The bound is the speed of a trainer that
+does nothing but these networks' arithmetic, at the speed of a large matrix product of torch.
 """
 
 import time
@@ -58,7 +59,7 @@ def run(args: list[str]) -> int:
     figures: dict[str, Any] = {"machine": machine.describe()}
     for size in options.sizes:
         with waiting(f"training on {size} × {size} images"):
-            figures[size] = found = _speeds(_SIZES[size], options)
+            figures[size] = found = _speeds(_SIZES[size], options) | bounds(_SIZES[size], options)
         print(
             f"\n{size} × {size} × 3, {PPO.num_envs} environments × {PPO.rollout_steps} steps, {PPO.epochs} epochs × "
             f"{PPO.minibatches} minibatches; steps/s, best of {options.rounds}, in turns"
@@ -70,6 +71,28 @@ def run(args: list[str]) -> int:
 
 
 _PEER = "Stable-Baselines3, CnnPolicy"
+_MATRIX = 1024  # rows and columns of the matrices of the bound
+
+
+def bounds(game: dict[str, int], options: Options) -> dict[str, float]:
+    """Steps per second if only convolutions and products were computed, as fast as a matrix product."""
+    torch.set_num_threads(options.threads or cores())
+    pixels = game["cells"] * game["zoom"]
+    spec = CnnSpec(ImageLayout((pixels, pixels, 3)), 3)
+    operations = spec.forward_operations + PPO.epochs * spec.gradient_operations
+    kinds = {"fp32": torch.float32} | ({"bf16": torch.bfloat16} if native_bf16() else {})
+    return {f"bound, {name}": product_rate(kind) / operations for name, kind in kinds.items()}
+
+
+def product_rate(dtype: torch.dtype, rounds: int = 20) -> float:
+    """Floating-point operations per second of a large matrix product; the best round."""
+    a, b = (torch.randn(_MATRIX, _MATRIX).to(dtype) for _ in range(2))
+    best = float("inf")
+    for _ in range(rounds):
+        start = time.perf_counter()
+        torch.mm(a, b)
+        best = min(best, time.perf_counter() - start)
+    return 2 * _MATRIX**3 / best
 
 
 def _speeds(game: dict[str, int], options: Options) -> dict[str, float]:

@@ -10,6 +10,7 @@ from cavalcade.core.rng import threshold
 from cavalcade.envs.cage2.scenario import DETECTION_CHANCE
 
 _COST = "cost_"
+CHANGED = " (changed scenario)"  # appended to the kind of episodes that are not those of the challenge
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from cavalcade.core.errors import ActionError, ConfigError, StateError, at_least
 from cavalcade.core.jit import all_threads
 from cavalcade.core.rng import STREAMS
 from cavalcade.envs.cage2 import cpu, observe
-from cavalcade.envs.cage2.changes import Scenario
+from cavalcade.envs.cage2.changes import CHANGED, Scenario
 from cavalcade.envs.cage2.game import Outputs, Params
 from cavalcade.envs.cage2.own_red import MEMORY
 from cavalcade.envs.cage2.red_choice import Red, RedChoices, red_codes
@@ -76,7 +76,7 @@ class Cage2(Environment):
         autoreset: bool = True,
         threads: int = 0,
     ):
-        num_envs = at_least("num_envs", num_envs, 1)
+        num_envs, changes = at_least("num_envs", num_envs, 1), scenario_of(scenario)
         self.params = Params(
             revision=one_of("revision", revision, REVISIONS),
             variant=one_of("variant", variant, VARIANTS),
@@ -85,7 +85,7 @@ class Cage2(Environment):
             autoreset=int(autoreset),
             extras=extras_bits(extras),
             objective=one_of("objective", objective, OBJECTIVES),
-            **scenario_of(scenario).params,
+            **changes.params,
         )
         self._dtype = np.dtype(DTYPES[one_of("dtype", dtype, DTYPES)])
         if self.params.extras & observe.TIME and (dtype != "float32" or not self.params.horizon):
@@ -102,6 +102,8 @@ class Cage2(Environment):
         if self._choices:
             self.episode_kind_names = (*REDS, *(red.label for red in own))
             self._choices.compile(self.state, self._red_memory)
+        if changes.differences:
+            self.episode_kind_names = tuple(name + CHANGED for name in self.episode_kind_names)
         self._seed(seed)
 
     @property

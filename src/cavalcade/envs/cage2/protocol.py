@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavalcade.core.threads import free_threads
+from cavalcade.envs.cage2.changes import CHANGED
 from cavalcade.envs.cage2.env import Cage2
 from cavalcade.envs.cage2.red_choice import Red
 from cavalcade.envs.cage2.reward import HORIZONS, RETURN
@@ -72,7 +73,7 @@ def nine_cells(
             first = first_index(horizon, red, episodes)
             common = {"revision": revision, "horizon": horizon, "seed": seed, "first_index": first}
             env = Cage2(episodes, red=red, stream="heldout", **common, **options)
-            name = red if isinstance(red, str) else env.episode_kind_names[-1]
+            name = red if isinstance(red, str) else env.episode_kind_names[-1].removesuffix(CHANGED)
             yield cell(horizon, name, episode_returns(actor, env))
 
 

@@ -119,7 +119,8 @@ def _scripted(name: str, seed: int) -> Blue:
 
 def _trained(policy: MlpPolicy, options: Options) -> Blue:
     runner = policy.runner(0, greedy=not options.sampled, seed=options.seed)
-    return lambda env: (runner(env), explain(policy, env, ACTIONS.__getitem__))
+    state = policy.initial_state()
+    return lambda env: (runner(env), explain(policy, env, ACTIONS.__getitem__, state))
 
 
 def _show(env: Cage2, blue: Blue, delay: float) -> None:

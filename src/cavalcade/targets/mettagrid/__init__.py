@@ -174,7 +174,7 @@ def _kickstart(config: MettagridConfig, setup: Setup, device: torch.device) -> K
     teacher.check_suits(config.arena, "teacher")
     batch = config.ppo.batch_size * setup.ranks.size
     return Kickstart(
-        teacher.policy.to(device), teacher.scale, x.kickstart_action, x.kickstart_value, x.kickstart_steps, batch
+        teacher.policy.to(device), teacher.reward_scale, x.kickstart_action, x.kickstart_value, x.kickstart_steps, batch
     )
 
 

@@ -17,7 +17,7 @@ from cavalcade.ppo.engines.cpu import act, adam
 from cavalcade.ppo.engines.cpu.blas import single_threaded_blas
 from cavalcade.ppo.engines.cpu.gradient import gradients
 from cavalcade.ppo.engines.cpu.network import Inputs, layout_of
-from cavalcade.ppo.engines.cpu.reduction import DistinctRows, PlainRows
+from cavalcade.ppo.engines.cpu.reduction import DistinctRows, SampleRows
 from cavalcade.ppo.engines.cpu.rows import find_and_evaluate
 from cavalcade.ppo.engines.host import HostEngine
 from cavalcade.ppo.objective import METRICS, Coefficients
@@ -75,7 +75,7 @@ class CpuEngine(HostEngine):
         self._distinct = (
             DistinctRows(env, env.packed, self.rollout, self._net, real) if distinct and env.packed else None
         )
-        self._reduction = self._distinct or PlainRows(self.rollout, real)
+        self._reduction = self._distinct or SampleRows(self.rollout, real)
         self.refresh()
 
     def refresh(self) -> None:

@@ -12,7 +12,7 @@ from cavalcade.ppo.rollout import Rollout
 _FIRST_ROWS = 1024  # initial capacity of the table of distinct observations
 
 
-class PlainRows:
+class SampleRows:
     """No deduplication: each sample is its own row, pair and group."""
 
     def __init__(self, rollout: Rollout, real: np.dtype):
