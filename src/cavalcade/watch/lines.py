@@ -83,9 +83,9 @@ def offset_of(path: Path, name: str, value: float) -> int:
         while low < high:
             middle = (low + high) // 2
             file.seek(middle)
-            begin = middle + len(file.readline()) if middle else 0
+            begin = middle + len(file.readline()) if middle > low else low  # `low` is where a line begins
             found = None
-            while begin < high and found is None:  # the first readable line from there on
+            while begin < max(high, low + 1) and found is None:  # the first readable line from there on
                 file.seek(begin)
                 line = file.readline()
                 rows, _ = parse(line)
