@@ -75,6 +75,6 @@ def test_the_first_line_from_a_value_on(log, value):
 
 
 def test_the_tail_is_short_but_holds_a_row_however_long(log):
-    assert 1 < len(lines.tail(log, 2000)[0]) < 20
+    assert 1 < len(lines.tail(log, 20, 2000)[0]) < 20
     log.write_text(row(1, policies=5000) + row(2, policies=5000))
-    assert updates(lines.tail(log, 1000)[0])[-1] == 2
+    assert updates(lines.tail(log, 20, 1000)[0])[-1] == 2

@@ -56,7 +56,7 @@ def test_only_changed_runs_are_read_again(runs, monkeypatch):
     listing = Listing(runs)
     listing()
     read = []
-    monkeypatch.setattr("cavalcade.watch.runs.read_yaml", lambda root, path: read.append(path.parent.name) or {})
+    monkeypatch.setattr("cavalcade.watch.runs.read_yaml", lambda path: read.append(path.parent.name) or {})
     with (runs / "b" / "metrics.jsonl").open("a") as file:
         file.write(row(21))
     listing()

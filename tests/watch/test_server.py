@@ -146,8 +146,8 @@ def test_findings_so_far_are_those_of_the_search_itself(client, search):
     assert best["order"] == found["ranking"][0]["order"] == found["best"]
 
 
-def test_findings_are_not_made_again_without_new_trainings(search, runs, monkeypatch):
-    found = searches.Findings(runs)
+def test_findings_are_not_made_again_without_new_trainings(search, monkeypatch):
+    found = searches.Findings()
     made = []
     monkeypatch.setattr(searches, "findings_of", lambda config, trainings: made.append(len(trainings)) or {})
     found(search)
