@@ -18,7 +18,7 @@ LAYERS = [  # lowest first; packages of one layer may import each other, but not
     {"ppo"},
     {"targets"},
     {"runs"},
-    {"search", "report", "tuning"},
+    {"search", "report", "tuning", "watch"},
     {"api"},
     {"cli"},
     {"", "__main__"},  # the package itself

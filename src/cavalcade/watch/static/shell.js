@@ -1,0 +1,103 @@
+// The router: shows the module that the address names, and the theme. Each page module exports
+// `async function show(root, params)`, which fills `root` and may return a function that stops timers and streams.
+
+const PAGES = { "": "list", run: "run", compare: "compare", game: "game" };
+const STYLES = new Set(["game"]); // pages with a stylesheet of their own
+const main = document.getElementById("main");
+let stop = null;
+let turn = 0;
+
+/** Creates an element: `el("a", { href, class: "x", onclick }, "text", child, …)`. Text is always a text node. */
+export function el(name, attributes = {}, ...children) {
+  const made = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) {
+    if (value === null || value === undefined || value === false) continue;
+    if (key.startsWith("on")) made.addEventListener(key.slice(2), value);
+    else made.setAttribute(key, value === true ? "" : value);
+  }
+  made.append(...children.flat().filter((child) => child !== null && child !== undefined));
+  return made;
+}
+
+/** GET or, with a body, POST of JSON; an error carries the message of the server. */
+export async function api(path, params = {}, body = undefined) {
+  const query = new URLSearchParams(Object.entries(params).filter(([, value]) => value !== undefined && value !== null));
+  const options = body === undefined ? {} : { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) };
+  const answer = await fetch(`${path}${query.size ? `?${query}` : ""}`, options);
+  const plain = await answer.json().catch(() => ({}));
+  if (!answer.ok) throw new Error(plain.error || `${answer.status} ${answer.statusText}`);
+  return plain;
+}
+
+/** What the address names: page, path and parameters. `#/run/a/b?x=1` is { page: "run", path: "a/b", x: "1" }. */
+export function parse(hash) {
+  const [route, query = ""] = hash.replace(/^#\/?/, "").split("?");
+  const [page, ...rest] = route.split("/");
+  return { ...Object.fromEntries(new URLSearchParams(query)), page, path: rest.map(decodeURIComponent).join("/") };
+}
+
+/** Address of a run's page. */
+export const runLink = (path) => `#/run/${path.split("/").map(encodeURIComponent).join("/")}`;
+
+/** Sets the breadcrumb: pairs of text and address, the last without one. */
+export function crumbs(...items) {
+  document.title = [...items.map(([text]) => text), "Cavalcade"].join(" · ");
+  document.getElementById("crumbs").replaceChildren(
+    ...items.map(([text, href]) => (href ? el("a", { href }, text) : el("span", { "aria-current": "page" }, text))),
+  );
+}
+
+/** Says in the bar whether the page is live: "live", "offline" or "". */
+export function live(state) {
+  const place = document.getElementById("live");
+  place.dataset.state = state;
+  place.textContent = { live: "live", offline: "reconnecting" }[state] || "";
+}
+
+/** A box in the place of content: why there is none. */
+export const empty = (title, text) => el("div", { class: "empty" }, el("h2", {}, title), el("p", {}, text));
+
+async function route() {
+  const mine = ++turn;
+  stop?.();
+  stop = null;
+  live("");
+  const params = parse(location.hash);
+  const name = PAGES[params.page];
+  const root = el("div", { class: `page page-${name || "none"}` });
+  main.replaceChildren(root);
+  scrollTo(0, 0);
+  if (!name) {
+    crumbs(["not found"]);
+    root.append(empty("There is no such page", "The list of runs is one click away: choose Cavalcade above."));
+    return;
+  }
+  if (STYLES.delete(name)) document.head.append(el("link", { rel: "stylesheet", href: `/static/${name}.css` }));
+  try {
+    const page = await import(`/static/${name}.js`);
+    const ended = await page.show(root, params);
+    if (mine === turn) stop = ended || null;
+    else ended?.();
+  } catch (error) {
+    if (mine === turn) root.replaceChildren(empty("This cannot be shown", error.message));
+  }
+}
+
+function theme(name) {
+  document.documentElement.dataset.theme = name;
+  dispatchEvent(new Event("themechange"));
+}
+
+const dark = matchMedia("(prefers-color-scheme: dark)");
+const remembered = () => { try { return localStorage.getItem("theme"); } catch { return null; } };
+const system = () => (dark.matches ? "dark" : "light");
+theme(remembered() || system());
+dark.addEventListener("change", () => remembered() || theme(system()));
+document.getElementById("theme").addEventListener("click", () => {
+  const next = document.documentElement.dataset.theme === "dark" ? "light" : "dark";
+  try { localStorage.setItem("theme", next); } catch { /* a private window */ }
+  theme(next);
+});
+document.querySelector(".skip").addEventListener("click", (event) => { event.preventDefault(); main.focus(); });
+addEventListener("hashchange", route);
+route();
