@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from cavalcade.core.errors import ConfigError
 from cavalcade.core.statistics import half_interval
-from cavalcade.core.threads import free_threads
 from cavalcade.envs.cage2.env import Cage2
 from cavalcade.envs.cage2.protocol import Actor
 from cavalcade.envs.cage2.scenario import ACTIONS
@@ -64,6 +63,7 @@ def before(defender: Defender, choice: Choice, number: int, step: int) -> Branch
     env, actor, edits = defender.game(choice, first=number), defender.make(), dict(choice.edits)
     if not 1 <= step <= env.params.horizon:
         raise ConfigError(f"step is {step}; the game has steps 1 to {env.params.horizon}")
+    env.reset()
     past: list[int] = []
     for t in range(1, step + 1):
         chosen = edits.get(t, int(actor(env)[0]))
@@ -80,7 +80,9 @@ def continued(
     """Rewards from the step on, (continuations,)."""
     rows = np.zeros(continuations, np.int64)
     if defender.remembers:  # the past is played again, so that the actor remembers it
-        env = defender.game(choice, first=number).clone(rows)
+        first = defender.game(choice, first=number)
+        first.reset()
+        env = first.clone(rows)
         for chosen in at.past:
             actor(env)
             env.step(np.full(continuations, chosen))
@@ -89,10 +91,9 @@ def continued(
         env = at.env.clone(rows)
     env.state.key[:] = defender.game(choice, continuations, first=_FRESH).state.key
     before = env.state.total.copy()
-    with free_threads():
-        env.step(np.full(continuations, action))
-        while not env.buffers.truncated[0]:
-            env.step(actor(env))
+    env.step(np.full(continuations, action))
+    while not env.buffers.truncated[0]:
+        env.step(actor(env))
     return (env.state.total - before) / 10
 
 

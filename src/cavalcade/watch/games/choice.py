@@ -34,6 +34,7 @@ class Choice:
     cell: str = ""  # of the scoring protocol, as bline-30 …
     rank: str = "median"  # … and the game in it: worst, median, best, or its number from the worst, from 0
     episodes: int = 1000  # … of so many
+    game: int | None = None  # its index among the games of the seed; by default by rank, or 0
     edits: tuple[tuple[int, int], ...] = ()  # actions that replace those of Blue: step from 1, action
 
     def __post_init__(self):
@@ -53,6 +54,7 @@ class Choice:
         seed_from("seed", self.seed)
         _within("horizon", self.horizon, 1, MOST_STEPS)
         _within("member", self.member, 0, 1 << 31)
+        _within("game", self.game, 0, 1 << 62)
         _within("episodes", self.episodes, 2, MOST_EPISODES)
         for step, _ in self.edits:
             at_least("the step of an edit", step, 1)

@@ -52,7 +52,7 @@ class Defender:
         return self.policy is not None and self.policy.recurrent
 
     def game(self, choice: Choice, num_envs: int = 1, *, first: int = 0, autoreset: bool = False) -> Cage2:
-        """Games that begin, of held-out seeds; first: index of the first of them."""
+        """Games of a held-out seed that have not begun; first: index of the first of them."""
         task = self.task
         shown: dict[str, Any] = {"red": task.red, "horizon": task.horizon, "scenario": self.scenario, **task.shown}
         if choice.cell:
@@ -66,9 +66,7 @@ class Defender:
         if shown["red"] not in REDS:
             raise ConfigError(f"the Red of {choice.run} is {shown['red']}, which is not run here; choose another red")
         where = {"seed": choice.seed, "stream": "heldout", "first_index": first, "autoreset": autoreset}
-        env = Cage2(num_envs, **shown, **where)
-        env.reset()
-        return env
+        return Cage2(num_envs, **shown, **where)
 
 
 def defender_of(root: Path, path: Path | None, choice: Choice) -> Defender:

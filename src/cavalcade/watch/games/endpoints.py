@@ -1,6 +1,7 @@
 """The addresses below /api/game."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -10,23 +11,26 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from cavalcade.core.errors import CavalcadeError, RunError
-from cavalcade.watch.games.library import Library
+
+ASKED = ("options", "play", "branch", "trace", "files")  # methods of `Library`
 
 
 def routes_below(root: Path) -> list[Route]:
     """Routes for games of runs and files below a folder."""
-    library = Library(root)
-    found = {
-        "options": library.options, "play": library.play, "branch": library.branch, "trace": library.trace,
-        "files": library.files,
-    }  # fmt: skip
-    return [Route(f"/api/game/{name}", _answer(asked)) for name, asked in found.items()]
+
+    @cache
+    def library() -> Any:
+        from cavalcade.watch.games.library import Library  # imports torch and Numba, which only games need
+
+        return Library(root)
+
+    return [Route(f"/api/game/{name}", _answer(library, name)) for name in ASKED]
 
 
-def _answer(asked: Callable[[Mapping[str, str]], dict[str, Any]]) -> Callable[[Request], Response]:
+def _answer(library: Callable[[], Any], name: str) -> Callable[[Request], Response]:
     def endpoint(request: Request) -> Response:  # not a coroutine: it runs in a thread of its own
         try:
-            return JSONResponse(asked(request.query_params))
+            return JSONResponse(getattr(library(), name)(request.query_params))
         except HTTPException as error:
             return _refusal(error.status_code, error.detail)
         except RunError as error:

@@ -64,10 +64,11 @@ class Library:
             if defender.scenario and not choice.cell and (changes := defender.scenario.differences):
                 about["changes"] = changes
             if choice.cell:
-                about |= {"cell": choice.cell, "rank": choice.rank, "ranking": rank and ranking_data(rank)}
+                about |= {"cell": choice.cell, "rank": choice.rank if rank else "", "ranking": rank and ranking_data(rank)}
             last = max((step for step, _ in choice.edits), default=0)
             if last > env.params.horizon:
                 raise ConfigError(f"an edit is in step {last}; the game has steps 1 to {env.params.horizon}")
+            env.reset()
             return recorded(env, defender.make(), defender.policy, edits=dict(choice.edits), about=about)
 
     def branch(self, query: Query) -> dict[str, Any]:
@@ -134,8 +135,8 @@ class Library:
 
     def _number(self, defender: Defender, choice: Choice) -> tuple[int, Ranking | None]:
         """The index of a game in the stream of its seed, and the games among which it was chosen by rank."""
-        if not choice.cell:
-            return 0, None
+        if choice.game is not None or not choice.cell:
+            return choice.game or 0, None
         key = ("cell", defender.name, choice.cell, choice.revision, choice.episodes, choice.seed)
         found = self._kept(key, lambda: ranking(defender, choice))
         return first_of(choice) + found.number(choice.rank), found
