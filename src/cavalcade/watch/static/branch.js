@@ -1,6 +1,8 @@
 // "What would another action have been worth here?": both futures of a step, each continued many times.
 import { el, number, svg } from "./element.js";
 
+const WIDTH = 300;
+
 /** The panel; ask(step, action) returns the answer of the server, watch(step, action) shows both futures. */
 export class BranchPanel {
   constructor(game, actions, ask, watch) {
@@ -71,12 +73,10 @@ export class BranchPanel {
 function bars(taken, other) {
   const low = Math.min(0, taken.mean - taken.interval, other.mean - other.interval);
   const high = Math.max(0, taken.mean + taken.interval, other.mean + other.interval);
-  const [width, span] = [300, high - low || 1];
-  const x = (value) => 4 + ((value - low) / span) * (width - 8);
-  const row = (side, name, y) => [svg("text", { class: "label", x: 4, y: y + 10 }, `${name}: ${side.action}`),
-    svg("text", { class: "value", x: width - 4, y: y + 10, "text-anchor": "end" }, `${number(side.mean, 2)} ± ${number(side.interval, 2)}`),
-    svg("rect", { class: `mean ${name === "instead" ? "other" : "taken"}`, x: Math.min(x(side.mean), x(0)), y: y + 16, width: Math.abs(x(side.mean) - x(0)), height: 14, rx: 3 }),
-    svg("path", { class: "whisker", d: `M${x(side.mean - side.interval)} ${y + 23}H${x(side.mean + side.interval)}M${x(side.mean - side.interval)} ${y + 19}v8M${x(side.mean + side.interval)} ${y + 19}v8` })];
-  const label = [taken, other].map((side) => `${side.action}: ${number(side.mean, 2)} ± ${number(side.interval, 2)}`).join("; ");
-  return svg("svg", { class: "bars", viewBox: `0 0 ${width} 80`, role: "img", "aria-label": label }, row(taken, "played", 0), row(other, "instead", 40));
+  const x = (value) => 4 + ((value - low) / (high - low || 1)) * (WIDTH - 8);
+  const row = (side, name) => el("div", { class: "future" }, el("span", { class: "what" }, `${name} ${side.action}`), el("b", {}, `${number(side.mean, 2)} ± ${number(side.interval, 2)}`),
+    svg("svg", { viewBox: `0 0 ${WIDTH} 16`, "aria-hidden": "true" },
+      svg("rect", { class: `mean ${name}`, x: Math.min(x(side.mean), x(0)), y: 1, width: Math.abs(x(side.mean) - x(0)), height: 14, rx: 3 }),
+      svg("path", { class: "whisker", d: `M${x(side.mean - side.interval)} 8H${x(side.mean + side.interval)}M${x(side.mean - side.interval)} 4v8M${x(side.mean + side.interval)} 4v8` })));
+  return el("div", { class: "futures" }, row(taken, "played"), row(other, "instead"));
 }

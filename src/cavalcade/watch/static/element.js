@@ -12,8 +12,10 @@ export function svg(name, attributes = {}, ...children) {
 
 function filled(made, attributes, children) {
   for (const [key, value] of Object.entries(attributes)) {
-    if (value === null || value === undefined || value === false) continue;
-    if (key.startsWith("on")) made.addEventListener(key.slice(2), value);
+    if (value === null || value === undefined) continue;
+    if (key.startsWith("data-")) made.setAttribute(key, String(value));
+    else if (value === false) continue;
+    else if (key.startsWith("on")) made.addEventListener(key.slice(2), value);
     else made.setAttribute(key, value === true ? "" : value);
   }
   made.append(...children.flat().filter((child) => child !== null && child !== undefined));

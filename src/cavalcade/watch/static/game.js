@@ -28,10 +28,9 @@ export async function show(root, params) {
   if (!games) return undefined;
   root.replaceChildren();
   if (games[0].kind === "grid") {
-    root.append(grid(setup, chosen));
-    return showEpisode(root, games[0]);
+    return showEpisode(root, games[0], grid(setup, chosen));
   }
-  root.append(head(games, chosen, params), ...(form ? [form] : []));
+  root.append(head(games, chosen, params), form || episodes(games[0].meta));
   return board(root, games, setup, params, chosen);
 }
 
@@ -72,21 +71,29 @@ function head(games, chosen, params) {
   const [game] = games;
   const final = (shown) => el("span", { class: "final" }, number(shown.steps[shown.steps.length - 1].total));
   const title = games.length > 1 ? (params.branch ? "Two futures" : "Two policies, the same draws") : game.meta.blue;
+  const ranks = game.meta.ranking ? el("p", { class: "row ranks" }, Object.entries(game.meta.ranking.games).map(([rank, found]) => el("a", { href: link({ ...chosen, rank, vs: params.vs }), "aria-current": rank === game.meta.rank ? "true" : null }, `${rank} ${number(found.return)}`))) : null;
   const back = params.branch || params.vs ? el("a", { href: link({ ...chosen, at: params.at }) }, "← one game") : null;
-  return el("header", { class: "head" }, el("div", {}, back, el("h1", {}, title), el("p", { class: "muted" }, about(game))), games.length > 1 ? null : final(game));
+  return el("header", { class: "head" }, el("div", {}, back, el("h1", {}, title), el("p", { class: "muted" }, about(game)), ranks), games.length > 1 ? null : final(game));
+}
+
+/** Links to the other episodes of a recording. */
+function episodes(meta) {
+  const go = (event) => { location.hash = link({ trace: meta.trace, episode: event.target.value }); };
+  return el("label", { class: "field" }, "Episode", el("select", { onchange: go }, Array.from({ length: meta.episodes }, (_, i) => el("option", { value: i, selected: i === meta.episode }, String(i)))));
 }
 
 /** The form that chooses a game. */
 function chooser(setup, chosen) {
   const field = (label, control) => el("label", { class: "field" }, label, control);
-  const select = (name, values, text = (value) => value) => el("select", { name }, values.map((value) => el("option", { value, selected: String(chosen[name] ?? "") === String(value) }, text(value) || "as trained")));
+  const select = (name, values, text = (value) => value, usual = "") => el("select", { name }, values.map((value) => el("option", { value, selected: String(chosen[name] ?? usual) === String(value) }, text(value) || "as trained")));
+  const trained = chosen.run ? [""] : []; // without a run there is nothing to fall back to
   const whole = (name, placeholder) => el("input", { type: "number", name, min: name === "horizon" ? 1 : 0, max: name === "horizon" ? 1000 : 2147483647, placeholder, value: chosen[name] ?? "" });
   const run = setup.run;
   const fields = [];
   if (!chosen.run) fields.push(field("Blue", select("blue", setup.blues)));
   if (run?.kind === "search") fields.push(field("Training", select("member", ["", ...run.trainings.map((row) => row.number)], (n) => (n === "" ? "best" : training(run, n)))));
   if (run?.policies > 1) fields.push(field("Policy", select("member", ["", ...Array.from({ length: Math.min(run.policies, 200) }, (_, i) => i)], (n) => (n === "" ? "best" : String(n)))));
-  fields.push(field("Red", select("red", ["", ...setup.reds])), field("Revision", select("revision", ["", ...setup.revisions])), field("Steps", whole("horizon", run?.task?.horizon ?? "100")), field("Seed", whole("seed", "0")),
+  fields.push(field("Red", select("red", [...trained, ...setup.reds], undefined, chosen.run ? "" : "bline")), field("Revision", select("revision", [...trained, ...setup.revisions])), field("Steps", whole("horizon", run?.task?.horizon ?? "100")), field("Seed", whole("seed", "0")),
     field("Protocol", select("cell", ["", ...setup.cells], (cell) => cell || "none")), field("Rank", select("rank", ["median", "worst", "best"])),
     field("Compare with", select("vs", ["", ...setup.blues], (blue) => blue || "nobody")));
   if (chosen.vs?.startsWith("run:")) fields.at(-1).lastChild.append(el("option", { value: chosen.vs, selected: true }, chosen.vs.slice(4)));

@@ -4,10 +4,11 @@ import { Player } from "./timeline.js";
 
 const SERIES = ["--series-1", "--series-2", "--series-3", "--series-4", "--series-5", "--series-8", "--series-6", "--series-7"];
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+const initials = (name) => name.split(/[_ ]/).map((word) => word.slice(0, 1)).join("").toUpperCase().slice(0, 2);
 const isWall = (name) => name.includes("wall");
 
-/** Shows an episode; returns what stops it. */
-export function showEpisode(root, data) {
+/** Shows an episode; setup: an element below its title. Returns what stops it. */
+export function showEpisode(root, data, setup = null) {
   const { meta, map, steps } = data;
   const canvas = el("canvas", { class: "arena", role: "img" });
   const context = canvas.getContext("2d");
@@ -20,7 +21,7 @@ export function showEpisode(root, data) {
   let t = 0;
 
   function draw() {
-    const size = Math.max(8, Math.floor(Math.min(canvas.parentNode.clientWidth, 720) / width));
+    const size = Math.max(8, Math.min(72, Math.floor(Math.min(canvas.parentNode.clientWidth, 720) / width)));
     const scale = devicePixelRatio || 1;
     canvas.width = width * size * scale;
     canvas.height = height * size * scale;
@@ -50,7 +51,7 @@ export function showEpisode(root, data) {
   const player = new Player(steps.length - 1, show, [["Next reward", "n", (now) => paid.find((i) => i > now)]]);
   const legend = el("ul", { class: "kinds" }, map.kinds.map((name, i) => el("li", {}, swatch(name, i), name)), el("li", {}, svg("svg", { width: 16, height: 16, "aria-hidden": "true" }, svg("circle", { class: "agent", cx: 8, cy: 8, r: 6 })), "agent"));
   root.append(el("header", { class: "head" }, el("div", {}, el("h1", {}, meta.title), el("p", { class: "muted" }, [meta.game, meta.order, meta.seed === undefined ? null : `seed ${meta.seed}`, `${meta.horizon} steps`].filter(Boolean).join(" · "))),
-    el("p", { class: "final" }, number(totals[totals.length - 1], 2))),
+    el("p", { class: "final" }, number(totals[totals.length - 1], 2))), ...(setup ? [setup] : []),
     el("div", { class: "boards" },
       el("div", { class: "main" }, el("section", { class: "card picture" }, el("div", {}, canvas), legend), el("section", { class: "card time", "aria-label": "Time line" }, player.controls, player.slider)),
       el("div", { class: "beside" }, el("section", { class: "card step-panel" }, figures, el("h2", {}, meta.agents === 1 ? "Done" : "All agents hold"), holdings),
@@ -60,10 +61,6 @@ export function showEpisode(root, data) {
   addEventListener("resize", again);
   player.go(0);
   return () => { player.stop(); removeEventListener("themechange", again); removeEventListener("resize", again); };
-}
-
-function tint(kinds, code) {
-  return colour(SERIES[(code - 1) % SERIES.length]);
 }
 
 function cell(context, kinds, code, x, y, size) {
@@ -79,11 +76,11 @@ function cell(context, kinds, code, x, y, size) {
     context.fillRect(x, y, size, size);
     return;
   }
-  context.fillStyle = tint(kinds, code);
+  context.fillStyle = colour(SERIES[(code - 1) % SERIES.length]);
   context.beginPath();
   context.roundRect(x + 2, y + 2, size - 4, size - 4, 4);
   context.fill();
-  letter(context, name[0].toUpperCase(), x, y, size, colour("--surface"));
+  letter(context, initials(name), x, y, size, colour("--surface"));
 }
 
 function agent(context, i, x, y, size, reward, count) {
@@ -110,5 +107,5 @@ function letter(context, text, x, y, size, fill) {
 function swatch(name, i) {
   const rect = svg("rect", { x: 1, y: 1, width: 14, height: 14, rx: 3 });
   rect.style.fill = isWall(name) ? "var(--faint)" : `var(${SERIES[i % SERIES.length]})`;
-  return svg("svg", { width: 16, height: 16, "aria-hidden": "true" }, rect, svg("text", { x: 8, y: 11.5, "text-anchor": "middle" }, isWall(name) ? "" : name[0].toUpperCase()));
+  return svg("svg", { width: 16, height: 16, "aria-hidden": "true" }, rect, svg("text", { x: 8, y: 11.5, "text-anchor": "middle" }, isWall(name) ? "" : initials(name)));
 }

@@ -44,6 +44,7 @@ export class Network {
     const narrow = this.root.clientWidth < 700;
     if (narrow === this.narrow || !this.root.clientWidth) return;
     this.narrow = narrow;
+    this.root.dataset.narrow = narrow;
     this.build();
     if (this.step) this.show(this.step);
   }
@@ -120,14 +121,14 @@ export class Network {
     const state = foothold ? "foothold" : host.held || (host.scanned ? "scanned" : "clean");
     card.group.dataset.state = state;
     card.state.textContent = foothold ? "⚑ Red's foothold" : STATES[host.held] || (host.scanned ? "◌ scanned" : "clean");
-    card.cost.textContent = host.cost ? `${number(-host.cost)} a step` : "";
-    card.sees.textContent = host.sees ? `sees ${host.sees}` : "";
+    card.cost.textContent = host.cost ? number(-host.cost) + (this.narrow ? "" : " a step") : "";
+    card.sees.textContent = host.sees ? `${this.narrow ? "" : "sees "}${host.sees}` : "";
     card.sees.dataset.sees = host.sees || "";
-    card.believes.textContent = host.believes ? `believes ${this.narrow && host.decoys ? host.believes.slice(0, 4) : host.believes}` : "";
+    card.believes.textContent = host.believes ? (this.narrow ? `${host.believes}?` : `believes ${host.believes}`) : "";
     card.differs.toggleAttribute("hidden", !host.differs);
     const decoys = host.decoys || [];
     card.decoys.replaceChildren(...decoys.map((_, i) => svg("path", { class: "decoy", d: hexagon(x + 55 + 15 * i, y + 54) })));
-    if (decoys.length) card.decoys.append(svg("text", { x: x + 48 + 15 * decoys.length, y: y + 58 }, decoys.length === 1 ? "decoy" : "decoys"));
+    if (decoys.length && decoys.length < 3 && !this.narrow) card.decoys.append(svg("text", { x: x + 48 + 15 * decoys.length, y: y + 58 }, decoys.length === 1 ? "decoy" : "decoys"));
     card.title.textContent = hostText(name, host);
   }
 
@@ -147,7 +148,7 @@ export class Network {
     if (home !== move.host) {
       found.push(svg("path", { class: `arrow ${side}`, "data-failed": failed, d: curve(from, to, this.size, side === "red" ? -1 : 1), "marker-end": `url(#${this.id}-${side})` }));
     }
-    return [...found, ...chip(side, to.x + card * (side === "red" ? 0.3 : 0.72), to.y + height + 3, label)];
+    return [...found, ...chip(side, to.x + card * (side === "red" ? 0.25 : 0.66), to.y + height + 3, label)];
   }
 }
 
@@ -191,7 +192,7 @@ function curve(from, to, { card, height }, side = -1) {
 }
 
 function chip(side, x, y, label) {
-  const width = 14 + 6.3 * label.length;
+  const width = 18 + 7 * label.length;
   return [svg("rect", { class: `chip ${side}`, x: x - width / 2, y: y - 9, width, height: 18, rx: 9 }),
     svg("text", { class: "chiptext", x, y: y + 4, "text-anchor": "middle" }, label)];
 }

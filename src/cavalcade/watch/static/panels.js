@@ -2,7 +2,7 @@
 import { el, number } from "./element.js";
 import { hostText, moveText } from "./network.js";
 
-const DIFFERENCES = { missed: "missed", "false alarm": "false alarm", underrated: "worse than believed", overrated: "better than believed", unsure: "unsure" };
+const DIFFERENCES = { missed: "missed", "false alarm": "false alarm", underrated: "underrated", overrated: "overrated", unsure: "unsure" };
 
 /** Reward and moves of a step. */
 export class StepPanel {
@@ -28,13 +28,13 @@ export class PolicyPanel {
   constructor(game) {
     this.edits = new Map(game.meta.edits || []);
     this.root = el("section", { class: "card policy-panel" }, el("h2", {}, "Blue's decision"), el("div"));
-    this.root.hidden = !game.steps.some((step) => step.policy);
+    this.explained = game.steps.some((step) => step.policy);
   }
 
   show(step) {
     const body = this.root.lastChild;
     if (!step.policy) {
-      body.replaceChildren(el("p", { class: "muted" }, "The first decision is in step 1."));
+      body.replaceChildren(el("p", { class: "muted" }, this.explained ? "The first decision is in step 1." : "No probabilities: Blue is scripted, or the game was recorded."));
       return;
     }
     const { best, value, normalised } = step.policy;
