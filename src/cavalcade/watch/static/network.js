@@ -140,7 +140,7 @@ export class Network {
     if (move.subnet) {
       const zone = this.zones[move.subnet];
       return [svg("rect", { class: `aim ${side}`, x: zone.x, y: zone.y, width: zone.width, height: zone.height, rx: 12 }),
-        ...chip(side, zone.x + zone.width / 2, zone.y + 17, label)];
+        ...chip(side, zone.x + zone.width / 2, zone.y + 17, label, this.size.width)];
     }
     if (!move.host) return [];
     const [from, to, { card, height }] = [this.spots[home], this.spots[move.host], this.size];
@@ -148,7 +148,7 @@ export class Network {
     if (home !== move.host) {
       found.push(svg("path", { class: `arrow ${side}`, "data-failed": failed, d: curve(from, to, this.size, side === "red" ? -1 : 1), "marker-end": `url(#${this.id}-${side})` }));
     }
-    return [...found, ...chip(side, to.x + card * (side === "red" ? 0.25 : 0.66), to.y + height + 3, label)];
+    return [...found, ...chip(side, to.x + card * (side === "red" ? 0.25 : 0.66), to.y + height + 3, label, this.size.width)];
   }
 }
 
@@ -191,8 +191,10 @@ function curve(from, to, { card, height }, side = -1) {
   return `M${x0} ${y0}C${middle} ${y0} ${middle} ${y1} ${x1} ${y1}`;
 }
 
-function chip(side, x, y, label) {
+/** A label at x, or as near to it as a picture of a width allows. */
+function chip(side, wanted, y, label, most) {
   const width = 18 + 7 * label.length;
+  const x = Math.max(width / 2, Math.min(most - width / 2, wanted));
   return [svg("rect", { class: `chip ${side}`, x: x - width / 2, y: y - 9, width, height: 18, rx: 9 }),
     svg("text", { class: "chiptext", x, y: y + 4, "text-anchor": "middle" }, label)];
 }
