@@ -25,17 +25,8 @@ from cavalcade.policy.module import MakeModule, path_of
 from cavalcade.ppo.distributed import ALONE, Ranks
 from cavalcade.ppo.trainer import Callback
 from cavalcade.runs import policies
-from cavalcade.runs.directory import (
-    EPISODES,
-    METRICS,
-    REPORT,
-    SEARCH,
-    SUMMARY,
-    RunDirectory,
-    is_search,
-    open_run,
-    write_whole,
-)
+from cavalcade.runs.directory import RunDirectory, is_search, open_run, write_whole
+from cavalcade.runs.files import EPISODES, METRICS, REPORT, SEARCH, SUMMARY
 from cavalcade.runs.history import read_history
 from cavalcade.runs.table import read_csv, read_metrics, table
 from cavalcade.runs.training import Outcome, Training, stop_on_signal

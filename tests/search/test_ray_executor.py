@@ -11,8 +11,9 @@ import pytest
 from cavalcade.core.errors import ConfigError, RunError, WorkerError
 from cavalcade.core.ray_session import connected, import_ray
 from cavalcade.runs.directory import RunDirectory
+from cavalcade.runs.files import DECISIONS
 from cavalcade.search.config import RayConfig, SearchConfig
-from cavalcade.search.decisions import DECISIONS, again, read
+from cavalcade.search.decisions import again, read
 from cavalcade.search.merge import read_shares, take_over
 from cavalcade.search.run import Search
 from tests.search.test_run import TINY, search, table

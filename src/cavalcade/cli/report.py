@@ -10,7 +10,8 @@ from cavalcade.report.curves import read_curve
 from cavalcade.report.page import save_picture
 from cavalcade.report.search import search_report, summary_figure
 from cavalcade.report.training import curve_figure, training_report
-from cavalcade.runs.directory import REPORT, SEARCH, write_whole
+from cavalcade.runs.directory import write_whole
+from cavalcade.runs.files import REPORT, SEARCH
 from cavalcade.runs.heldout import Heldout, heldout_of
 from cavalcade.runs.policies import load_policy
 from cavalcade.runs.waiting import waiting

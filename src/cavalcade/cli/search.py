@@ -13,7 +13,8 @@ from cavalcade.cli.search_merge import MergeOptions, audit, merge
 from cavalcade.cli.targets import parse_resumed
 from cavalcade.config.io import differences
 from cavalcade.core.errors import ConfigError, RunError, at_least
-from cavalcade.runs.directory import SUMMARY, RunDirectory
+from cavalcade.runs.directory import RunDirectory
+from cavalcade.runs.files import SUMMARY
 from cavalcade.search.conclusion import over_seeds
 from cavalcade.search.config import SearchConfig
 from cavalcade.search.directory import default_path, open_search

@@ -9,9 +9,10 @@ from cavalcade.cli.parse import parse
 from cavalcade.core.errors import RunError
 from cavalcade.runs.checkpoint import load_checkpoint
 from cavalcade.runs.directory import RunDirectory, checkpoint_in
+from cavalcade.runs.files import DECISIONS
 from cavalcade.runs.waiting import PREPARING, waiting
 from cavalcade.search.config import SearchConfig
-from cavalcade.search.decisions import DECISIONS, again, read
+from cavalcade.search.decisions import again, read
 from cavalcade.search.directory import default_path, open_search
 from cavalcade.search.domains import subtasks_of
 from cavalcade.search.merge import read_shares, take_over

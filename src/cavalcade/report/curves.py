@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from cavalcade.config.io import flat
 from cavalcade.core.errors import RunError
-from cavalcade.runs.directory import METRICS, open_run
+from cavalcade.runs.directory import open_run
+from cavalcade.runs.files import METRICS
 
 _TAIL = 0.05  # last share of a run that its final return is averaged over
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from cavalcade.core.errors import RunError
 from cavalcade.report.page import heading, page, paragraph, picture, table
-from cavalcade.runs.directory import SEARCH, SUMMARY
+from cavalcade.runs.files import SEARCH, SUMMARY
 from cavalcade.search.verdict import iqm
 
 _BARS = 25

@@ -26,9 +26,10 @@ from torch import Tensor
 
 from cavalcade.core.errors import RunError
 from cavalcade.ppo.snapshot import Counters, Snapshot
+from cavalcade.runs.files import STATE
 
 FORMAT = 1
-POLICY, OPTIMIZER, ENVIRONMENT, STATE = "policy.safetensors", "optimizer.safetensors", "state.npz", "state.json"
+POLICY, OPTIMIZER, ENVIRONMENT = "policy.safetensors", "optimizer.safetensors", "state.npz"
 _HASHED = (POLICY, OPTIMIZER, ENVIRONMENT)
 _NEEDED = ("sha256", "config", "network", "update", "logs")
 _ASIDE, _OLD = ".writing-", ".old-"

@@ -19,13 +19,10 @@ from cavalcade.config.base import RunConfig
 from cavalcade.config.io import as_dict, differences, from_dict
 from cavalcade.core.errors import ConfigError, RunError
 from cavalcade.core.version import __version__
-from cavalcade.runs.checkpoint import STATE, Checkpoint, checkpoints, clear_aside, load_checkpoint
+from cavalcade.runs.checkpoint import Checkpoint, checkpoints, clear_aside, load_checkpoint
+from cavalcade.runs.files import CHECKPOINTS, CONFIG, LOCK, META, STATE
 from cavalcade.targets import target_named
 
-CONFIG, META, METRICS, EPISODES, SEARCH, CHECKPOINTS, LOCK, SUMMARY, REPORT, HISTORY, HELDOUT = (
-    "config.yaml", "meta.json", "metrics.jsonl", "episodes.csv", "search.csv", "checkpoints", ".lock", "summary.json",
-    "report.html", "history.jsonl", "heldout.json",
-)  # fmt: skip
 C = TypeVar("C", bound=RunConfig)
 
 
@@ -55,11 +52,9 @@ class RunDirectory(Generic[C]):
             handle = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT)
         except OSError as error:
             raise RunError(f"{self.path} cannot be created or written: {error.strerror}") from None
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not _lock(handle):
             os.close(handle)
-            raise RunError(f"{self.path} is in use by another process; wait for it, or choose another --run") from None
+            raise RunError(f"{self.path} is in use by another process; wait for it, or choose another --run")
         try:
             yield
         finally:
@@ -121,6 +116,17 @@ class RunDirectory(Generic[C]):
         clear_aside(self.checkpoint_folder)
         found = checkpoints(self.checkpoint_folder)
         return load_checkpoint(found[-1]) if found else None
+
+
+def _lock(handle: int) -> bool:
+    """Takes the lock, unless another run has it; `watch` tests it for a moment, which is waited for."""
+    for wait in (0.01, 0.1, 0.0):
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            time.sleep(wait)
+    return False
 
 
 def open_run(path: Path) -> RunDirectory[Any]:

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 from cavalcade.core.errors import RunError
 from cavalcade.runs.checkpoint import checkpoints
-from cavalcade.runs.directory import CHECKPOINTS, HELDOUT, write_whole
+from cavalcade.runs.directory import write_whole
+from cavalcade.runs.files import CHECKPOINTS, HELDOUT
 from cavalcade.targets import target_named
 from cavalcade.targets.base import Score, Scores
 

@@ -14,7 +14,8 @@ from cavalcade.config.base import RunConfig
 from cavalcade.config.io import flat, from_dict, listed
 from cavalcade.core.errors import ConfigError, RunError
 from cavalcade.runs.checkpoint import Checkpoint
-from cavalcade.runs.directory import HISTORY, RunDirectory, write_whole
+from cavalcade.runs.directory import RunDirectory, write_whole
+from cavalcade.runs.files import HISTORY
 
 
 def read_history(path: Path) -> list[dict[str, Any]]:

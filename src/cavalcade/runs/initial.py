@@ -16,8 +16,9 @@ from cavalcade.ppo.engine import Engine
 from cavalcade.ppo.snapshot import select
 from cavalcade.ppo.trainer import Trainable
 from cavalcade.runs.checkpoint import Checkpoint, checkpoint_path, load_checkpoint, save_checkpoint
-from cavalcade.runs.directory import EPISODES, HISTORY, METRICS, RunDirectory, checkpoint_in
+from cavalcade.runs.directory import RunDirectory, checkpoint_in
 from cavalcade.runs.distributed import broadcast_checkpoint
+from cavalcade.runs.files import EPISODES, HISTORY, METRICS
 from cavalcade.runs.history import add_event
 from cavalcade.runs.policies import load_policy
 from cavalcade.targets import target_named

@@ -14,9 +14,11 @@ from cavalcade.core.contract import BROKEN
 from cavalcade.ppo.rollout import Episodes
 from cavalcade.ppo.trainer import Trainable
 from cavalcade.runs.checkpoint import Checkpoint, save_checkpoint
-from cavalcade.runs.directory import EPISODES, METRICS, RunDirectory
+from cavalcade.runs.directory import RunDirectory
 from cavalcade.runs.display import Display, Progress
+from cavalcade.runs.files import EPISODES, METRICS
 from cavalcade.runs.logs import Log
+from cavalcade.runs.notes import add_notes
 from cavalcade.runs.writers import Writer
 
 EPISODE_COLUMNS = ("update", "policy", "environment", "kind", "return", "length")
@@ -61,6 +63,7 @@ class TrainingRecorder:
     def record(self, learner: Trainable, episodes: Episodes, metrics: dict[str, NDArray]) -> None:
         """Logs an update, shows it, and writes a checkpoint if one is due."""
         update = learner.counters.updates
+        add_notes(self._run.path, update, learner.notes)
         for note in learner.notes:
             self._display.say(note)
         learner.notes.clear()
@@ -88,6 +91,7 @@ class TrainingRecorder:
             "steps": learner.counters.clock * learner.num_envs,
             "episodes": self._episodes_done,
             "seconds": self._seconds(),
+            "phases": {name: round(seconds, 3) for name, seconds in learner.timer.seconds.items()},
             "logs": {METRICS: self._metrics.flush(), EPISODES: self._episodes.flush()},
         }
         keep = self._config.keep_checkpoints

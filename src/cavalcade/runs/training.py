@@ -24,6 +24,7 @@ from cavalcade.runs.display import make_display
 from cavalcade.runs.distributed import checkpoint_everywhere
 from cavalcade.runs.history import check_budget, check_changes, record_changes
 from cavalcade.runs.initial import begin_initial, start_from
+from cavalcade.runs.notes import add_notes
 from cavalcade.runs.policies import load_policy
 from cavalcade.runs.recorder import TrainingRecorder
 from cavalcade.runs.writers import make_writer
@@ -107,6 +108,8 @@ class Training:
             begin_initial(run, config, self.learner, source)
             made = {"threads": prepared.threads, "engine": self.engine.name, "ranks": ranks.size}
             run.begin(config, provenance() | made)
+        if ranks.first:
+            add_notes(run.path, int(checkpoint.info["update"]) if checkpoint else 0, self.notes)
         if isinstance(self.learner, DistributedEngine):
             self.learner.gather()  # a rank that cannot write has failed by now
 

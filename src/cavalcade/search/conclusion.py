@@ -11,7 +11,8 @@ import numpy as np
 from cavalcade.config.io import as_dict
 from cavalcade.core.errors import RunError
 from cavalcade.core.statistics import half_interval
-from cavalcade.runs.directory import SUMMARY, write_whole
+from cavalcade.runs.directory import write_whole
+from cavalcade.runs.files import SUMMARY
 from cavalcade.search.analysis import Findings, findings
 from cavalcade.search.members import SEARCHING
 from cavalcade.search.run import Search

@@ -16,8 +16,6 @@ from cavalcade.search.members import ORDER, SEARCHING, Result
 from cavalcade.search.searchers import Observation, Proposal, Searcher, make_searcher
 from cavalcade.workflow.orders import Order
 
-DECISIONS = "decisions.jsonl"
-
 
 class Decision(NamedTuple):
     """A proposed order, and everything that the choice depended on."""

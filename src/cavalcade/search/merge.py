@@ -9,8 +9,9 @@ from cavalcade.config.io import differences
 from cavalcade.core.errors import RunError
 from cavalcade.runs.checkpoint import load_checkpoint
 from cavalcade.runs.directory import checkpoint_in
+from cavalcade.runs.files import DECISIONS
 from cavalcade.search.config import SearchConfig
-from cavalcade.search.decisions import DECISIONS, Decision, read
+from cavalcade.search.decisions import Decision, read
 from cavalcade.search.directory import open_search
 from cavalcade.search.members import Result
 from cavalcade.search.policies import POLICIES

@@ -16,7 +16,7 @@ from cavalcade.policy.heads import Choice
 from cavalcade.policy.mlp import MlpSpec
 from cavalcade.ppo.mlp_policy import MlpPolicy
 from cavalcade.ppo.state import scaling_from
-from cavalcade.runs.directory import SEARCH
+from cavalcade.runs.files import SEARCH
 from cavalcade.search.config import SearchConfig
 from cavalcade.search.directory import open_search
 from cavalcade.search.domains import domain_of, subtasks_of

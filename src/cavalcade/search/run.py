@@ -28,12 +28,13 @@ from cavalcade.ppo.precompile import compiled_engine
 from cavalcade.ppo.threads import choose_threads
 from cavalcade.runs.advice import resume_advice
 from cavalcade.runs.checkpoint import save_checkpoint
-from cavalcade.runs.directory import METRICS, SEARCH, RunDirectory, provenance
+from cavalcade.runs.directory import RunDirectory, provenance
+from cavalcade.runs.files import DECISIONS, METRICS, SEARCH
 from cavalcade.runs.history import check_changes, record_changes
 from cavalcade.runs.logs import Log
 from cavalcade.search.analysis import check, comparable, top_rung, verdict_of
 from cavalcade.search.config import SearchConfig, simulated
-from cavalcade.search.decisions import DECISIONS, Decision, observations, propose, resumes, searched, to_confirm
+from cavalcade.search.decisions import Decision, observations, propose, resumes, searched, to_confirm
 from cavalcade.search.domains import domain_of, given_orders, make_environment, subtasks_of
 from cavalcade.search.executor import Done, Executor, LocalExecutor
 from cavalcade.search.members import CONFIRM, CONTROL, CONTROLS, ORDER, PLAIN, SEARCHING, UNIVERSAL, Member, Result

@@ -29,7 +29,7 @@ from cavalcade.envs.mettagrid.arenas import Arenas
 from cavalcade.envs.mettagrid.games import GAMES
 from cavalcade.envs.mettagrid.source import mettagrid_source
 from cavalcade.envs.mettagrid.task import MettagridTask
-from cavalcade.runs.directory import METRICS
+from cavalcade.runs.files import METRICS
 from cavalcade.runs.policies import load_policy
 from cavalcade.runs.waiting import waiting
 from cavalcade.targets.mettagrid.scoring import heldout_rewards, random_actor
