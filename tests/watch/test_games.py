@@ -1,6 +1,7 @@
 """Games as plain data equal the games themselves; branches, ranks and traces are what they say."""
 
 import dataclasses
+import os
 import sys
 
 import numpy as np
@@ -18,6 +19,7 @@ from cavalcade.targets.cage2.evaluation import task_of
 from cavalcade.targets.cage2.scoring import score
 from cavalcade.watch.games.branch import _FRESH, before, branch
 from cavalcade.watch.games.choice import Choice
+from cavalcade.watch.games.defender import check_harmless
 from cavalcade.watch.games.library import Library
 from cavalcade.watch.games.record import difference, recorded
 
@@ -56,8 +58,8 @@ def test_a_game_is_the_state_of_the_environment(library, folder):
     shown = task.shown | {"green": True}
     env = Cage2(1, red="meander", horizon=12, stream="heldout", seed=5, autoreset=False, **shown)
     assert len(game["steps"]) == 13
-    for step, env in zip(game["steps"], played_again(game, env), strict=True):
-        s = env.state
+    s = env.state
+    for step, _ in zip(game["steps"], played_again(game, env), strict=True):
         assert hosts_with(step, lambda host: host.get("held") == "privileged") == s.privileged[0]
         held = hosts_with(step, lambda host: "held" in host)
         assert held == s.privileged[0] | s.user[0] | s.flagged[0]
@@ -220,19 +222,15 @@ def test_what_a_run_names_is_not_imported(library, folder, tmp_path, monkeypatch
     with pytest.raises(ConfigError, match="which is not run here; choose another red"):
         own.game(Choice(run="two"))
     assert own.game(Choice(run="two", red="bline")).params.horizon == config["task"]["horizon"]
-    from cavalcade.watch.games.defender import check_harmless
-
     for plain in ({"target": "mettagrid", "arena": {"task": "planted:make"}}, {"target": "env:planted:Env"}, {}):
         with pytest.raises(ConfigError, match="shown"):
             check_harmless(plain)
     assert "planted" not in sys.modules
 
 
-def test_policies_are_loaded_once_and_again_when_they_change(library, folder, monkeypatch):
+def test_policies_are_loaded_once_and_again_when_they_change(library, folder):
     first = library._defender(Choice(run="two", member=0))
     assert library._defender(Choice(run="two", member=0, red="bline")) is first
     newest = max((folder / "two" / "checkpoints").iterdir())
-    import os
-
     os.utime(newest, (1, 1))
     assert library._defender(Choice(run="two", member=0)) is not first

@@ -1,6 +1,6 @@
 """Greedy actions of a policy, computed once for each distinct observation and mask.
 
-A batch of CAGE-2 games repeats itself; outside training the weights never change, so what was computed once stays valid.
+A batch of CAGE-2 games repeats itself; outside training weights never change, so what was computed once stays valid.
 """
 
 from collections.abc import Callable

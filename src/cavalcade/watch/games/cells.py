@@ -23,7 +23,9 @@ class Ranking(NamedTuple):
         last = len(self.order) - 1
         place = int(rank) if rank.isdecimal() else {"worst": 0, "median": last // 2, "best": last}[rank]
         if place > last:
-            raise ConfigError(f"rank is {rank}; the cell has {last + 1:,} games, numbered from 0, or {', '.join(RANKS)}")
+            raise ConfigError(
+                f"rank is {rank}; the cell has {last + 1:,} games, numbered from 0, or {', '.join(RANKS)}"
+            )
         return int(self.order[place])
 
 

@@ -110,7 +110,9 @@ def check_harmless(config: dict[str, Any]) -> None:
     """Raises `ConfigError` for policies whose settings name Python modules that would be imported."""
     target = str(config.get("target", ""))
     if target not in _TARGETS:
-        raise ConfigError(f"it was trained on {target or 'an unknown target'}; games of {', '.join(_TARGETS)} are shown")
+        raise ConfigError(
+            f"it was trained on {target or 'an unknown target'}; games of {', '.join(_TARGETS)} are shown"
+        )
     arena = config.get("arena")
     task = arena.get("task", "forage") if isinstance(arena, dict) else "forage"
     if target == "mettagrid" and task not in GAMES:

@@ -27,7 +27,9 @@ MOST_STEPS = 2000
 _MOVES = ("up", "down", "left", "right")
 
 
-def grid_data(meta: dict[str, Any], rows: list[list[int]], kinds: list[str], steps: list[dict[str, Any]]) -> dict[str, Any]:
+def grid_data(
+    meta: dict[str, Any], rows: list[list[int]], kinds: list[str], steps: list[dict[str, Any]]
+) -> dict[str, Any]:
     """An episode: the map as rows of numbers, 0 for nothing and k for kinds[k − 1], and the agents in each step."""
     return {"kind": "grid", "format": 1, "meta": meta, "map": {"rows": rows, "kinds": kinds}, "steps": steps}
 

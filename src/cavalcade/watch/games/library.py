@@ -64,7 +64,11 @@ class Library:
             if defender.scenario and not choice.cell and (changes := defender.scenario.differences):
                 about["changes"] = changes
             if choice.cell:
-                about |= {"cell": choice.cell, "rank": choice.rank if rank else "", "ranking": rank and ranking_data(rank)}
+                about |= {
+                    "cell": choice.cell,
+                    "rank": choice.rank if rank else "",
+                    "ranking": rank and ranking_data(rank),
+                }
             last = max((step for step, _ in choice.edits), default=0)
             if last > env.params.horizon:
                 raise ConfigError(f"an edit is in step {last}; the game has steps 1 to {env.params.horizon}")
@@ -88,7 +92,9 @@ class Library:
         if not path.is_file():
             raise RunError(f"{name!r} is not a file in this folder")
         with self._lock:
-            return trace_game(path, name, whole("episode", query.get("episode", "0")), query.get("variant", "challenge"))
+            return trace_game(
+                path, name, whole("episode", query.get("episode", "0")), query.get("variant", "challenge")
+            )
 
     def files(self, query: Query) -> dict[str, Any]:
         """Files of recorded episodes below the folder."""
@@ -109,7 +115,11 @@ class Library:
             task = plain.get("task")
             found |= {"policies": plain.get("policies", 1), "task": task if isinstance(task, dict) else {}}
         saved = path / "checkpoints"
-        steps = sorted((entry.name for entry in saved.iterdir() if entry.name.isdecimal()), key=int) if saved.is_dir() else []
+        steps = (
+            sorted((entry.name for entry in saved.iterdir() if entry.name.isdecimal()), key=int)
+            if saved.is_dir()
+            else []
+        )
         return found | {"checkpoints": steps}
 
     def _grid_episode(self, query: Query) -> dict[str, Any] | None:
@@ -120,7 +130,9 @@ class Library:
             if read_yaml(path / "config.yaml").get("target") != "gridworld":
                 return None
             member = query.get("member")
-            return gridworld_episode(path, query["run"], query.get("order"), whole("member", member) if member else None)
+            return gridworld_episode(
+                path, query["run"], query.get("order"), whole("member", member) if member else None
+            )
         if target_of(path) != "mettagrid":
             return None
         steps = whole("horizon", query.get("horizon") or "200")

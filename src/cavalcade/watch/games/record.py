@@ -1,7 +1,7 @@
 """A game of CAGE-2 as plain data: what the page, exported pages and recorded traces have in common.
 
-`recorded` plays a game and describes it after reset and after each step: what both sides did, what it cost, what is true
-of every host and what Blue's table says of it. Fields that are empty are left out of a host.
+`recorded` plays a game and describes it after reset and after each step: what both sides did, what it cost, what is
+true of every host and what Blue's table says of it. Fields that are empty are left out of a host.
 """
 
 import math

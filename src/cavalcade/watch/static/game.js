@@ -15,7 +15,7 @@ export async function show(root, params) {
   const from = chosen.run ? [chosen.run, runLink(chosen.run)] : null;
   crumbs(...(from ? [from] : []), [params.trace ? "recorded game" : "game"]);
   const setup = await api("/api/game/options", chosen.run ? { run: chosen.run } : {});
-  const form = params.trace ? null : chooser(setup, { ...chosen, vs: params.vs });
+  const form = params.trace ? null : chooser(setup, { ...chosen, vs: params.vs }, await others(chosen.run));
   if (!params.trace && !chosen.run && !chosen.blue) {
     root.append(el("h1", {}, "A game of CAGE-2"), form, await recordings());
     return undefined;
@@ -82,8 +82,14 @@ function episodes(meta) {
   return el("label", { class: "field" }, "Episode", el("select", { onchange: go }, Array.from({ length: meta.episodes }, (_, i) => el("option", { value: i, selected: i === meta.episode }, String(i)))));
 }
 
+/** Other runs whose policies can play the same game. */
+async function others(run) {
+  const { runs } = await api("/api/runs").catch(() => ({ runs: [] }));
+  return runs.filter(({ path, target }) => path !== run && (!target || target === "cage2" || target === "cyborg")).slice(0, 200).map(({ path }) => path);
+}
+
 /** The form that chooses a game. */
-function chooser(setup, chosen) {
+function chooser(setup, chosen, runs) {
   const field = (label, control) => el("label", { class: "field" }, label, control);
   const select = (name, values, text = (value) => value, usual = "") => el("select", { name }, values.map((value) => el("option", { value, selected: String(chosen[name] ?? usual) === String(value) }, text(value) || "as trained")));
   const trained = chosen.run ? [""] : []; // without a run there is nothing to fall back to
@@ -95,8 +101,7 @@ function chooser(setup, chosen) {
   if (run?.policies > 1) fields.push(field("Policy", select("member", ["", ...Array.from({ length: Math.min(run.policies, 200) }, (_, i) => i)], (n) => (n === "" ? "best" : String(n)))));
   fields.push(field("Red", select("red", [...trained, ...setup.reds], undefined, chosen.run ? "" : "bline")), field("Revision", select("revision", [...trained, ...setup.revisions])), field("Steps", whole("horizon", run?.task?.horizon ?? "100")), field("Seed", whole("seed", "0")),
     field("Protocol", select("cell", ["", ...setup.cells], (cell) => cell || "none")), field("Rank", select("rank", ["median", "worst", "best"])),
-    field("Compare with", select("vs", ["", ...setup.blues], (blue) => blue || "nobody")));
-  if (chosen.vs?.startsWith("run:")) fields.at(-1).lastChild.append(el("option", { value: chosen.vs, selected: true }, chosen.vs.slice(4)));
+    field("Compare with", select("vs", [...new Set(["", ...setup.blues, ...runs.map((path) => `run:${path}`), ...(chosen.vs ? [chosen.vs] : [])])], (blue) => blue.replace(/^run:/, "") || "nobody")));
   const form = el("form", { class: "chooser row", onsubmit: (event) => {
     event.preventDefault();
     const given = Object.fromEntries(new FormData(form));
