@@ -43,6 +43,7 @@ from cavalcade.targets import target_named
 from cavalcade.targets.base import Scores
 from cavalcade.targets.cage2 import payoff as payoff_table
 from cavalcade.targets.env import ENV
+from cavalcade.watch.serve import Watching
 
 
 @dataclass(frozen=True)
@@ -98,6 +99,10 @@ class Run:
     def history(self) -> list[dict[str, Any]]:
         """What the run started from, and every change of its settings: date, update, changes."""
         return read_history(self.path)
+
+    def watch(self, *, port: int | None = None, height: int = 720) -> Watching:
+        """Shows the run live: a frame in a notebook, an address elsewhere; the server ends with the program."""
+        return Watching(self.path, port=port, height=height)
 
 
 @dataclass(frozen=True)
@@ -160,6 +165,10 @@ class SearchRun:
         directory = open_search(self.path)
         run_search(directory, changed(directory, settings), resume=True, quiet=not progress, threads=threads)
         return self
+
+    def watch(self, *, port: int | None = None, height: int = 720) -> Watching:
+        """Shows the search live: a frame in a notebook, an address elsewhere; the server ends with the program."""
+        return Watching(self.path, port=port, height=height)
 
 
 def changed(directory: RunDirectory[Any], settings: dict[str, Any]) -> Any:

@@ -28,6 +28,7 @@ VERBS = {
     "train": "train policies; a run can be killed at any moment and resumed",
     "tune": "measure the fastest settings for this machine, and save them",
     "verify": "replay recorded CybORG episodes and compare every step",
+    "watch": "show runs, searches and games live in the browser",
 }
 
 

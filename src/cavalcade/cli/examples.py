@@ -3,11 +3,11 @@
 COMMON = {
     "train": (
         "recipe", "resume", "run", "episodes", "steps", "red", "seed", "policies", "num_envs", "learning_rate",
-        "hidden", "backend", "cyborg", "task", "device", "quiet",
+        "hidden", "backend", "cyborg", "task", "device", "watch", "quiet",
     ),
     "search": (
         "resume", "run", "red", "searcher", "total_episodes", "max_episodes", "n_workflows", "enforce", "confirm",
-        "seed", "seeds", "device", "quiet",
+        "seed", "seeds", "device", "watch", "quiet",
     ),
     "search cyborg": (
         "cyborg", "cyborg_python", "resume", "run", "red", "searcher", "total_episodes", "max_episodes", "n_workflows",
@@ -116,6 +116,11 @@ EXAMPLES = {
         "cavalcade verify mettagrid",
         "cavalcade verify mettagrid --task forage --env-options agents=60 --steps 10000",
         "cavalcade verify mettagrid --task my_module:my_game",
+    ),
+    "watch": (
+        "cavalcade watch",
+        "cavalcade watch runs/meander --open",
+        "cavalcade watch experiments --host 0.0.0.0 --port 9000",
     ),
     "completion": (
         'eval "$(cavalcade completion bash)"',

@@ -30,6 +30,7 @@ FIRST_WORDS = {
     "train": _TARGETS,
     "tune": _TARGETS,
     "verify": ("mettagrid", "RUN"),
+    "watch": (),
 }
 
 

@@ -19,6 +19,7 @@ from cavalcade.search.conclusion import over_seeds
 from cavalcade.search.config import SearchConfig
 from cavalcade.search.directory import default_path, open_search
 from cavalcade.search.domains import DOMAINS
+from cavalcade.watch.serve import beside
 
 # Options and values of the CAGE-2 workflow-search scripts that have another name here.
 ALIASES = {
@@ -45,6 +46,8 @@ class Options:
     """Number of searches, each with its own seed and directory. Repeat the command to resume them."""
     threads: int = 0
     """CPU threads; 0 measures which number is fastest."""
+    watch: bool = False
+    """Show the search live in the browser: prints the address of a page, as `cavalcade watch` does."""
     quiet: bool = False
     """Print errors only."""
 
@@ -60,6 +63,8 @@ class ResumeOptions:
     """Run directory."""
     threads: int = 0
     """CPU threads; 0 for as many as before."""
+    watch: bool = False
+    """Show the search live in the browser: prints the address of a page, as `cavalcade watch` does."""
     quiet: bool = False
     """Print errors only."""
 
@@ -76,7 +81,8 @@ def run(args: list[str]) -> int:
         directory = open_search(Path(option(args, "resume") or ""))
         resumed = parse_resumed(ResumeOptions, directory.path, directory.config(), args, "search")
         at_least("threads", resumed.threads, 0)
-        return _search(directory, resumed.config, quiet=resumed.quiet, threads=resumed.threads, resume=True)
+        with beside(directory.path, resumed.watch):
+            return _search(directory, resumed.config, quiet=resumed.quiet, threads=resumed.threads, resume=True)
     options = _parsed(args)
     at_least("threads", options.threads, 0)
     at_least("seeds", options.seeds, 1)
@@ -90,8 +96,15 @@ def run(args: list[str]) -> int:
     if not options.quiet:
         print("\n".join(notes), end="\n" * len(notes))
     if options.seeds == 1:
-        return _search(RunDirectory(path, SearchConfig), config, **common)
-    for i in range(options.seeds):
+        with beside(path, options.watch):
+            return _search(RunDirectory(path, SearchConfig), config, **common)
+    with beside(path, options.watch, several=True):
+        return _searches(path, config, options.seeds, **common)
+
+
+def _searches(path: Path, config: SearchConfig, seeds: int, **common: Any) -> int:
+    """Searches with several seeds, one after the other; those that are done are left as they are."""
+    for i in range(seeds):
         directory = RunDirectory(path / f"seed-{config.seed + i}", SearchConfig)
         here = replace(config, seed=config.seed + i)
         resume = directory.exists()
@@ -101,8 +114,8 @@ def run(args: list[str]) -> int:
             continue  # done before the command was repeated
         if status := _search(directory, here, resume=resume, **common):
             return status
-    if not options.quiet:
-        print(over_seeds(path, [config.seed + i for i in range(options.seeds)]))
+    if not common["quiet"]:
+        print(over_seeds(path, [config.seed + i for i in range(seeds)]))
     return 0
 
 

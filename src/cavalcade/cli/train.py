@@ -16,6 +16,7 @@ from cavalcade.runs.distributed import begun_everywhere, run_everywhere
 from cavalcade.runs.heldout import score_heldout
 from cavalcade.runs.policies import load_policy
 from cavalcade.runs.waiting import waiting
+from cavalcade.watch.serve import beside
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,8 @@ class Options:
     """CPU threads, per rank with torchrun; 0 measures which number is fastest."""
     writers: tuple[Literal["tensorboard", "wandb"], ...] = ()
     """Also log metrics to TensorBoard or Weights & Biases."""
+    watch: bool = False
+    """Show the run live in the browser: prints the address of a page, as `cavalcade watch` does."""
     quiet: bool = False
     """Print errors only."""
 
@@ -55,6 +58,8 @@ class ResumeOptions:
     """CPU threads, per rank with torchrun; 0 for as many as before."""
     writers: tuple[Literal["tensorboard", "wandb"], ...] = ()
     """Also log metrics to TensorBoard or Weights & Biases."""
+    watch: bool = False
+    """Show the run live in the browser: prints the address of a page, as `cavalcade watch` does."""
     quiet: bool = False
     """Print errors only."""
 
@@ -67,7 +72,7 @@ def run(args: list[str]) -> int:
         resumed = parse_resumed(ResumeOptions, directory.path, config, args, "train")
         at_least("threads", resumed.threads, 0)
         given = {"writers": resumed.writers, "threads": resumed.threads, "resume": True}
-        return _train(directory, resumed.config, ranks, quiet=resumed.quiet, **given)
+        return _train(directory, resumed.config, ranks, watch=resumed.watch, quiet=resumed.quiet, **given)
     args, notes = select_reward(args)
     _, options = parse_target(Options, args, "train")
     at_least("threads", options.threads, 0)
@@ -77,12 +82,15 @@ def run(args: list[str]) -> int:
     if ranks.first and not options.quiet:
         print("\n".join(notes), end="\n" * len(notes))
     given = {"writers": options.writers, "threads": options.threads, "init": options.init}
-    return _train(directory, config, ranks, quiet=options.quiet, **given)
+    return _train(directory, config, ranks, watch=options.watch, quiet=options.quiet, **given)
 
 
-def _train(directory: RunDirectory[Any], config: RunConfig, ranks: Ranks, *, quiet: bool, **options: Any) -> int:
+def _train(
+    directory: RunDirectory[Any], config: RunConfig, ranks: Ranks, *, watch: bool, quiet: bool, **options: Any
+) -> int:
     quiet = quiet or not ranks.first
-    outcome = run_training(directory, config, quiet=quiet, ranks=ranks, **options)
+    with beside(directory.path, watch and ranks.first):
+        outcome = run_training(directory, config, quiet=quiet, ranks=ranks, **options)
     ranks.close()
     if not ranks.first:
         return 0

@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,11 @@ from cavalcade.core.statistics import half_interval
 from cavalcade.runs.directory import write_whole
 from cavalcade.runs.files import SUMMARY
 from cavalcade.search.analysis import Findings, findings
-from cavalcade.search.members import SEARCHING
+from cavalcade.search.members import SEARCHING, Result
 from cavalcade.search.run import Search
 from cavalcade.search.summary_text import summary
 from cavalcade.search.verdict import Verdict
+from cavalcade.workflow.orders import Order, Subtasks
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,11 @@ def conclude(search: Search) -> Conclusion:
         "steps_per_second": search.steps / search.seconds,
         "scoring_share": search.scoring_seconds / search.seconds,
     }
-    plain = {"config": as_dict(search.config), **facts, **_plain(found, search)}
+    plain = {
+        "config": as_dict(search.config),
+        **facts,
+        **plain_findings(found, search.subtasks, search.orders, search.results),
+    }
     write_whole(search.run.path / SUMMARY, json.dumps(plain, indent=1))
     text = (
         f"{summary(found, search.subtasks, search.orders)}\n\n"
@@ -53,9 +59,13 @@ def conclude(search: Search) -> Conclusion:
     return Conclusion(found, text, plain)
 
 
-def _plain(found: Findings, search: Search) -> dict[str, Any]:
+def plain_findings(
+    found: Findings, subtasks: Subtasks, orders: Sequence[Order], results: Sequence[Result]
+) -> dict[str, Any]:
+    """Findings as plain data, as in summary.json."""
+
     def text(order: int) -> str:
-        return search.subtasks.text(search.orders[order])
+        return subtasks.text(orders[order])
 
     return {
         "winner": text(found.best) if found.winner else None,
@@ -71,8 +81,7 @@ def _plain(found: Findings, search: Search) -> dict[str, Any]:
         "effects": [e._asdict() for e in found.effects],
         "groups": found.groups,
         "results": [
-            {**_finite(asdict(r)), "order": text(r.member.order) if r.member.order >= 0 else None}
-            for r in search.results
+            {**_finite(asdict(r)), "order": text(r.member.order) if r.member.order >= 0 else None} for r in results
         ],
     }
 

@@ -10,10 +10,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from cavalcade.search.analysis import comparable
 from cavalcade.search.config import SearchConfig
 from cavalcade.search.domains import given_orders
-from cavalcade.search.members import ORDER, SEARCHING, Result
-from cavalcade.search.searchers import Observation, Proposal, Searcher, make_searcher
+from cavalcade.search.gp import Posterior
+from cavalcade.search.members import CONFIRM, ORDER, SEARCHING, Result
+from cavalcade.search.searchers import GpSearcher, Observation, Proposal, Searcher, make_searcher
 from cavalcade.workflow.orders import Order
 
 
@@ -64,6 +66,12 @@ def propose(
 ) -> Proposal | None:
     """The next order, or None."""
     return searcher_for(config, orders, results).propose(observations(config, searched(results)), pending, made)
+
+
+def belief(config: SearchConfig, orders: Sequence[Order], results: Sequence[Result]) -> Posterior:
+    """Posterior over all orders, confirmation included."""
+    searcher = GpSearcher(orders, config.kernel, seed=config.seed, resumed=resumes(config))
+    return searcher.believe(observations(config, comparable(config, results, (SEARCHING, CONFIRM))), ())
 
 
 def to_confirm(ranked: Sequence[int], rivals: int) -> list[int]:

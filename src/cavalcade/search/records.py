@@ -8,9 +8,9 @@ from cavalcade.search.members import Result
 from cavalcade.search.pool import Slot
 from cavalcade.workflow.orders import Order, Subtasks
 
-# Numeric columns: attributes of the member (_BELIEVED) and of the result (_FOUND).
-_BELIEVED = {"posterior_mean": "mean", "posterior_sd": "deviation", "ucb": "bound"}
-_FOUND = {
+# Numeric columns: attributes of the member (BELIEVED) and of the result (FOUND).
+BELIEVED = {"posterior_mean": "mean", "posterior_sd": "deviation", "ucb": "bound"}
+FOUND = {
     "score": "score", "standard_error": "error", "heldout": "heldout", "tail": "tail", "compliance": "compliance",
     "counted": "counted", "true_compliance": "true_compliance", "true_counted": "true_counted", "choice": "choice",
     "original": "original", "chance": "chance", "binding": "binding", "training_task": "task",
@@ -18,7 +18,7 @@ _FOUND = {
     "multiplier": "multiplier",
 }  # fmt: skip
 COLUMNS = (
-    "number", "purpose", "kind", "order", "seed", "start", "rung", *_BELIEVED, *_FOUND, "bound", "passed", "stop",
+    "number", "purpose", "kind", "order", "seed", "start", "rung", *BELIEVED, *FOUND, "bound", "passed", "stop",
     "updates", "episodes", "steps", "used_episodes", "seconds",
 )  # fmt: skip
 _LOGGED = ("task", "bonus", "total", "compliance", "multiplier")
@@ -28,7 +28,7 @@ def csv_row(r: Result, subtasks: Subtasks, orders: Sequence[Order]) -> str:
     """Row of a training; `bound` has a number per pair of subtasks, separated by spaces."""
     m = r.member
     order = subtasks.text(orders[m.order]) if m.order >= 0 else "any"
-    numbers = [*(getattr(m, name) for name in _BELIEVED.values()), *(getattr(r, name) for name in _FOUND.values())]
+    numbers = [*(getattr(m, name) for name in BELIEVED.values()), *(getattr(r, name) for name in FOUND.values())]
     parts = [
         str(m.number), m.purpose, m.kind, order, str(m.seed), m.start, str(m.rung), *(_number(x) for x in numbers),
         " ".join(f"{x:g}" for x in r.bound), str(int(r.passed)), r.stop, str(r.updates), f"{r.episodes:g}",

@@ -34,15 +34,16 @@ from cavalcade.runs.history import check_changes, record_changes
 from cavalcade.runs.logs import Log
 from cavalcade.search.analysis import check, comparable, top_rung, verdict_of
 from cavalcade.search.config import SearchConfig, simulated
-from cavalcade.search.decisions import Decision, observations, propose, resumes, searched, to_confirm
+from cavalcade.search.decisions import Decision, belief, propose, resumes, searched, to_confirm
 from cavalcade.search.domains import domain_of, given_orders, make_environment, subtasks_of
 from cavalcade.search.executor import Done, Executor, LocalExecutor
+from cavalcade.search.gp import Posterior
 from cavalcade.search.members import CONFIRM, CONTROL, CONTROLS, ORDER, PLAIN, SEARCHING, UNIVERSAL, Member, Result
 from cavalcade.search.policies import POLICIES
 from cavalcade.search.pool import Saved, on_gpu
 from cavalcade.search.records import COLUMNS, csv_row, metrics_row
 from cavalcade.search.scoring import CpuScorer, Policies, Score
-from cavalcade.search.searchers import GpSearcher, Proposal
+from cavalcade.search.searchers import Proposal
 from cavalcade.workflow.orders import Order, kendall
 from cavalcade.workflow.summary import COMPLIANCE
 
@@ -218,11 +219,9 @@ class Search:
         trained = {r.member.order for r in comparable(self.config, self.results, (SEARCHING, CONFIRM))}
         return sorted(trained, key=lambda order: (-mean[order], order))
 
-    def belief(self) -> Any:
+    def belief(self) -> Posterior:
         """Posterior over all orders, confirmation included."""
-        c = self.config
-        searcher = GpSearcher(self.orders, c.kernel, seed=c.seed, resumed=resumes(c))
-        return searcher.believe(observations(c, comparable(c, self.results, (SEARCHING, CONFIRM))), ())
+        return belief(self.config, self.orders, self.results)
 
     def _open(self) -> bool:
         """Whether the answer is open and another confirmation batch is allowed."""
