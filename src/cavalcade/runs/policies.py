@@ -1,5 +1,6 @@
 """Loads trained policies: from a run's newest checkpoint, any checkpoint, a policy file or a shipped model."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,22 +14,28 @@ from cavalcade.targets import target_named
 from cavalcade.targets.base import Saved
 
 
-def load_policy(path: str | Path, network: MakeModule | None = None) -> Any:
+def load_policy(
+    path: str | Path, network: MakeModule | None = None, check: Callable[[dict[str, Any]], None] | None = None
+) -> Any:
     """The policies of a run's newest checkpoint, of a checkpoint, a policy file or a model (`model:NAME`).
 
-    network: factory of a user-defined network.
+    network: factory of a user-defined network; check: raises if a policy with these settings is not to be loaded.
     """
     path = Path(path)
     if is_file(path):
         saved = read_policy_file(model_file(path) if is_model(path) else path, network)._replace(path=path)
-        return target_named(str(saved.config.get("target", ""))).policy(saved)
-    path = checkpoint_in(path)
+    else:
+        saved = _in_checkpoint(checkpoint_in(path), network)
+    if check:
+        check(saved.config)
+    return target_named(str(saved.config.get("target", ""))).policy(saved)
+
+
+def _in_checkpoint(path: Path, network: MakeModule | None) -> Saved:
     checkpoint = load_checkpoint(path)
     if "slots" in checkpoint.info:
         raise RunError(f"{path} belongs to a search; give the directory of the search and one of its orders")
-    config = checkpoint.info["config"]
-    saved = Saved(path, checkpoint.snapshot, checkpoint.info["network"], config, network)
-    return target_named(str(config.get("target", ""))).policy(saved)
+    return Saved(path, checkpoint.snapshot, checkpoint.info["network"], checkpoint.info["config"], network)
 
 
 def is_file(path: Path) -> bool:

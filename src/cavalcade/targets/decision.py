@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,26 +14,43 @@ from cavalcade.ppo.recurrent_policy import RowRecurrentPolicy
 _BEST = 3
 
 
+class Decision(NamedTuple):
+    """Outputs of a policy for one observation."""
+
+    parts: list[NDArray]  # probabilities of the actions, of each part of multi-part ones
+    means: list[float]  # of continuous actions
+    value: float
+
+    def best(self, count: int, part: int = 0) -> list[tuple[int, float]]:
+        """The best possible actions of a part and their probabilities."""
+        found = self.parts[part]
+        order = np.argsort(-found, kind="stable")[:count].tolist()
+        return [(action, float(found[action])) for action in order if found[action] > 0]
+
+
+def decide(policy: MlpPolicy | RowRecurrentPolicy, env: Environment, state: Any = None) -> Decision:
+    """The decision of a single policy in the first environment; state: of a recurrent policy, updated."""
+    allowed = None
+    if policy.head.integral:
+        allowed = (policy.mask(env) if policy.mask else env.buffers.action_mask)[0]
+    outputs, value = replace(policy, mask=None).evaluate(env.buffers.observation[0], allowed, state)
+    if not policy.head.integral:
+        return Decision([], outputs.tolist(), float(value))
+    return Decision(np.split(outputs, np.cumsum(policy.head.sizes)[:-1]), [], float(value))
+
+
 def explain(
     policy: MlpPolicy | RowRecurrentPolicy, env: Environment, name: Callable[[int], str] = str, state: Any = None
 ) -> str:
     """The three best actions of a single policy and its value in the first environment, as text.
 
     Of multi-part actions, the three best of each part; of continuous actions, the means. name: of an action; state: of
-    a recurrent policy in the episode so far, which is updated.
+    a recurrent policy, updated.
     """
-    allowed = None
-    if policy.head.integral:
-        allowed = (policy.mask(env) if policy.mask else env.buffers.action_mask)[0]
-    outputs, value = replace(policy, mask=None).evaluate(env.buffers.observation[0], allowed, state)
-    if policy.head.integral:
-        parts = np.split(outputs, np.cumsum(policy.head.sizes)[:-1])
-        said = " | ".join(_best(part, name) for part in parts)
+    found = decide(policy, env, state)
+    if found.means:
+        said = "means " + ", ".join(f"{mean:.3f}" for mean in found.means)
     else:
-        said = "means " + ", ".join(f"{mean:.3f}" for mean in outputs.tolist())
-    return f"{said};  value {value:.2f}"
-
-
-def _best(probabilities: NDArray, name: Callable[[int], str]) -> str:
-    best = np.argsort(-probabilities, kind="stable")[:_BEST]
-    return ",  ".join(f"{name(a)} {probabilities[a]:.1%}" for a in best.tolist() if probabilities[a] > 0)
+        best = (found.best(_BEST, part) for part in range(len(found.parts)))
+        said = " | ".join(",  ".join(f"{name(a)} {p:.1%}" for a, p in part) for part in best)
+    return f"{said};  value {found.value:.2f}"

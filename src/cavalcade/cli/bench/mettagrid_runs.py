@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cavalcade.core.errors import ConfigError
-from cavalcade.runs.directory import METRICS
+from cavalcade.runs.files import METRICS
 
 WARM = 3.0  # seconds of a run that do not count …
 _COMPILING = 40.0  # … and with torch.compile
