@@ -62,7 +62,7 @@ class Options:
     """Device for learning and hour: on a GPU they train with --hardware gpu, else with laptop."""
     seeds: int = 3
     """Trainings for learning."""
-    rows: tuple[str, ...] = ()
+    only: tuple[str, ...] = ()
     """Rows of the ablation that contain one of these words, besides the first; all by default."""
     json: Path | None = None
     """Write the raw figures to this file."""
@@ -83,7 +83,7 @@ def run(args: list[str]) -> int:
     figures: dict[str, Any] = {"machine": machine.describe()}
     parts: dict[str, Callable[[Options], Any]] = {
         "stepping": _stepping, "training": _training, "learning": _learning, "hour": _hour,
-        "ablation": lambda given: ablation(given.seconds, given.rows), "memory": lambda given: memory(),
+        "ablation": lambda given: ablation(given.seconds, given.only), "memory": lambda given: memory(),
     }  # fmt: skip
     for part in options.parts:
         figures[part] = parts[part](options)
