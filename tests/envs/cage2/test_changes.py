@@ -119,8 +119,8 @@ def test_through_gymnasium():
 
 def test_runs_and_scores_are_marked(tmp_path, capsys):
     options = {
-        "num_envs": 10, "rollout_steps": 30, "hidden": (8,), "episodes": 6, "threads": 1, "detection": 0.5,
-        "cost_user": 0.2,
+        "num_envs": 10, "rollout_steps": 30, "horizon": 20, "hidden": (8,), "episodes": 30, "threads": 1,
+        "detection": 0.5, "cost_user": 0.2,
     }  # fmt: skip
     said = "not the challenge: detection 0.5 instead of 0.95, cost_user 0.2 instead of 0.1"
     run = cavalcade.train("cage2", run=tmp_path / "run", **options)
