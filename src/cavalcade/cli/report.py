@@ -41,7 +41,9 @@ def _heldout(path: Path, member: int | None) -> Heldout | str | None:
             if member is None:
                 return heldout_of(path, lambda: load_policy(path))
             policy = load_policy(path)[member]
-            return Heldout(policy.update, "", target_named(policy.config.target).heldout(policy).scores)
+            scores = target_named(policy.config.target).heldout(policy).scores
+            named = (s._replace(name=s.name.partition(" seed ")[0]) for s in scores)  # the run says which policy it is
+            return Heldout(policy.update, "", tuple(named))
     except CavalcadeError as error:
         return f"no scores, {error}"
 

@@ -119,8 +119,8 @@ def test_through_gymnasium():
 
 def test_runs_and_scores_are_marked(tmp_path, capsys):
     options = {
-        "num_envs": 10, "rollout_steps": 30, "hidden": (8,), "episodes": 6, "threads": 1, "detection": 0.5,
-        "cost_user": 0.2,
+        "num_envs": 10, "rollout_steps": 30, "horizon": 20, "hidden": (8,), "episodes": 30, "threads": 1,
+        "detection": 0.5, "cost_user": 0.2,
     }  # fmt: skip
     said = "not the challenge: detection 0.5 instead of 0.95, cost_user 0.2 instead of 0.1"
     run = cavalcade.train("cage2", run=tmp_path / "run", **options)
@@ -132,7 +132,7 @@ def test_runs_and_scores_are_marked(tmp_path, capsys):
     official = run.evaluate(episodes=2, revisions=("head",))
     assert "trained on games that are not the challenge (detection 0.5 instead of 0.95, cost_user" in str(official)
     assert official.plain["policy"] in str(official)
-    assert {row["kind"] for row in run.episodes()} == {"bline (changed scenario)"}
+    assert set(run.episodes()["kind"]) == {"bline (changed scenario)"}
     assert "-changed-" in cavalcade.api.default_path(run.config).name
 
 
