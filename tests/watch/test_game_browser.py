@@ -12,7 +12,7 @@ from cavalcade.watch.games.library import Library
 from cavalcade.watch.games.page import game_page
 from cavalcade.watch.server import make_app
 
-from .game_runs import make_runs
+from .game_runs import folder_of_runs
 
 playwright = pytest.importorskip("playwright.sync_api")
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), "")
@@ -22,7 +22,7 @@ PATIENCE = 120_000  # ms: kernels may have to be compiled, on a busy machine
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory, data):
-    return make_runs(tmp_path_factory.mktemp("runs"), data)
+    return folder_of_runs(tmp_path_factory, data)
 
 
 @pytest.fixture(scope="module")
