@@ -6,9 +6,11 @@ from typing import Any
 from cavalcade.api import load_policy
 from cavalcade.cli.parse import import_from_here, option, parse
 from cavalcade.core.errors import ConfigError
-from cavalcade.runs.directory import is_search, target_of
+from cavalcade.runs.directory import is_search, target_of, write_whole
 from cavalcade.targets import is_target, target_named
 from cavalcade.targets.base import Target
+from cavalcade.watch.games.page import game_page
+from cavalcade.watch.games.played import played
 
 
 def run(args: list[str]) -> int:
@@ -28,8 +30,17 @@ def run(args: list[str]) -> int:
     if target.PlayOptions is None:
         raise ConfigError(f"games of {target.name} cannot be watched in the terminal; {_ALLOWED}")
     options = parse(target.PlayOptions, rest, f"play {named}".strip())
-    target.play(options, _load)
+    if getattr(options, "html", None):
+        _write_page(options)
+    else:
+        target.play(options, _load)
     return 0
+
+
+def _write_page(options: Any) -> None:
+    """Plays the game that the options name and writes it as a page."""
+    write_whole(options.html, game_page(played(options, _load)))
+    print(f"wrote {options.html}; open it in a browser")
 
 
 _ALLOWED = "name cage2, mettagrid, a run, a checkpoint or a search"

@@ -156,7 +156,7 @@ def load_trace(path: str | Path) -> Trace:
 def replay(trace: Trace, kind: type[Cage2] = Cage2) -> Iterator[Difference]:
     """Replays a file in both observation variants; yields the first difference of each, if any."""
     for variant in VARIANTS:
-        difference = _compare(trace, variant, _play(trace, variant, kind))
+        difference = _compare(trace, variant, _history(trace, variant, kind))
         if difference:
             yield difference
 
@@ -185,28 +185,15 @@ def _scripts(trace: Trace) -> tuple[NDArray[np.int8], NDArray[np.int32]]:
     return script.swapaxes(0, 1), drawn
 
 
-def _play(trace: Trace, variant: str, kind: type[Cage2]) -> dict[str, NDArray]:
-    """Plays the recorded actions with the recorded outcomes; every field of the state after reset and each step."""
+def played(trace: Trace, variant: str, kind: type[Cage2] = Cage2) -> Iterator[Cage2]:
+    """Plays the recorded actions with the recorded outcomes; yields the batch after reset and after each step."""
     env = kind(trace.episodes, revision=trace.revision, variant=variant, green=trace.green, horizon=0, threads=1)
     env.state = allocate(trace.episodes, scripted=True)
     env.state.red_setting[:] = OWN if trace.red == "random" else REDS.index(trace.red)
     tried = [trace.fields[name] for name in TRIED_FIELDS] if trace.red == "random" else None
     script, _ = _scripts(trace)
     env.reset()
-    history: dict[str, NDArray] = {
-        name: np.empty((trace.episodes, trace.steps + 1, field.size // trace.episodes), field.dtype)
-        for name, field in env.state._asdict().items()
-        if name != "script"
-    }
-    history["reward"] = np.zeros((trace.episodes, trace.steps + 1, 1), np.int64)
-
-    def record(t: int) -> None:
-        for name, kept in history.items():
-            if name != "reward":
-                kept[:, t] = getattr(env.state, name).reshape(trace.episodes, -1)
-        history["reward"][:, t, 0] = env.reward_parts.sum(axis=1)
-
-    record(0)
+    yield env
     no_memory = np.zeros((0, MEMORY), np.int64)
     for t in range(trace.steps):
         env.state.script[:] = script[t].ravel()
@@ -215,7 +202,18 @@ def _play(trace: Trace, variant: str, kind: type[Cage2]) -> dict[str, NDArray]:
             chosen = (np.ascontiguousarray(field[:, t], np.int64) for field in tried)
             cpu.give_red_actions(knowledge(env.state, no_memory), env._everywhere, *chosen)
         env.step(trace.fields["blue_action"][:, t])
-        record(t + 1)
+        yield env
+
+
+def _history(trace: Trace, variant: str, kind: type[Cage2]) -> dict[str, NDArray]:
+    """Every field of the state, and the reward, after reset and each step of a replay."""
+    history: dict[str, NDArray] = {}
+    for t, env in enumerate(played(trace, variant, kind)):
+        fields = {name: field for name, field in env.state._asdict().items() if name != "script"}
+        for name, field in (fields | {"reward": env.reward_parts.sum(axis=1)}).items():
+            if t == 0:
+                history[name] = np.empty((trace.episodes, trace.steps + 1, field.size // trace.episodes), field.dtype)
+            history[name][:, t] = field.reshape(trace.episodes, -1)
     return {name: kept[..., 0] if kept.shape[2] == 1 else kept for name, kept in history.items()}
 
 

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from rich.text import Text
 from cavalcade.config.base import Settings, whole
 from cavalcade.core.errors import ActionError, ConfigError, at_least
 from cavalcade.envs.cage2 import Cage2
+from cavalcade.envs.cage2.protocol import Actor
 from cavalcade.envs.cage2.scenario import ACTIONS, NUM_ACTIONS
 from cavalcade.envs.cage2.scripted import BLUES
 from cavalcade.envs.cage2.text import blue_line, game_lines, green_line, host_views, red_line, red_name, service_line
@@ -28,6 +29,16 @@ from cavalcade.targets.decision import explain
 _COLOURS = {"exploit": "bold red", "scan": "yellow", "privileged": "bold red", "user": "red", "unknown": "yellow"}
 
 Blue = Callable[[Cage2], tuple[NDArray, str]]  # actions, and why
+
+
+class Match(NamedTuple):
+    """A game that has begun, and who defends."""
+
+    env: Cage2
+    actor: Actor | None  # None: a person
+    policy: MlpPolicy | None  # whose decisions can be explained
+    blue: str  # a short name
+    label: str  # a full one
 
 
 @dataclass(frozen=True)
@@ -47,7 +58,7 @@ class Options(Settings):
     Of a search: number of a training in search.csv."""
     sampled: bool = False
     """With a run: sample actions instead of acting greedily."""
-    blue: Literal["random", "sleep", "react", "human"] | None = None
+    blue: Literal["random", "sleep", "react", "react-restore", "greedy", "greedy-corrected", "human"] | None = None
     """Without a run: defender, by default random. react repairs hosts that look compromised; human lets you type the
     actions, and shows what Blue can know."""
     show_red: bool = False
@@ -68,6 +79,8 @@ class Options(Settings):
     """Seed of the game, and of a random Blue or sampled actions."""
     delay: float = 0.3
     """Seconds between steps on a terminal."""
+    html: Path | None = None
+    """Write the game to this file, a page that shows it step by step in a browser, instead of the terminal."""
 
     def __post_init__(self):
         super().__post_init__()
@@ -80,46 +93,58 @@ class Options(Settings):
         for name in ("order", "member", "sampled"):
             if not self.run and getattr(self, name) not in (None, False):
                 raise ConfigError(f"{name} is {getattr(self, name)} without a run; name one: cavalcade play RUN")
+        if self.html and self.blue == "human":
+            raise ConfigError("html is given with --blue human; a page shows a game that is over, leave one out")
         if self.show_red and self.blue != "human":
             raise ConfigError("show_red is given without --blue human; otherwise Red is always shown, leave it out")
 
 
 def play(options: Options, load: LoadPolicy) -> None:
     """Plays and shows one game."""
+    match = prepare(options, load)
+    env = match.env
     if options.run:
-        policy = load(str(options.run), order=options.order)
-        if policy.path.is_file() and options.member is not None:  # of a search, the number of a training
-            policy = load(str(options.run), order=options.order, member=options.member)
-        task = task_of(policy)
-        shown: dict[str, Any] = {"red": task.red, "horizon": task.horizon, "stream": "heldout", **task.shown}
-        member, name = chosen(policy, options.member, options.sampled)
-        blue = _trained(policy[member], options)
-        print(name)
+        print(match.label)
+    if match.actor is None:
+        _play_human(env, options.show_red)
     else:
-        shown, name = {}, options.blue or "random"
-        blue = _scripted(name, options.seed) if name != "human" else None
+        _show(env, _explained(match.actor, match.policy), options.delay)
+    print(f"{match.blue} against {red_name(env)}: {env.state.step[0]} steps, return {env.state.total[0] / 10:.1f}")
+
+
+def prepare(options: Options, load: LoadPolicy) -> Match:
+    """Loads the defender and begins the game."""
+    shown: dict[str, Any] = {}
+    if options.run:
+        policies = load(str(options.run), order=options.order)
+        if policies.path.is_file() and options.member is not None:  # of a search, the number of a training
+            policies = load(str(options.run), order=options.order, member=options.member)
+        task = task_of(policies)
+        shown = {"red": task.red, "horizon": task.horizon, "stream": "heldout", **task.shown}
+        shown["scenario"] = getattr(policies.config, "changes", None)
+        member, label = chosen(policies, options.member, options.sampled)
+        policy, blue = policies[member], "policy"
+        actor = policy.runner(0, greedy=not options.sampled, seed=options.seed)
+    else:
+        policy, blue = None, options.blue or "random"
+        actor, label = _scripted(blue, options.seed) if blue != "human" else None, blue
     given = {name: getattr(options, name) for name in ("red", "revision", "variant", "horizon")}
     shown |= {name: value for name, value in given.items() if value is not None}
     shown["green"] = options.green or shown.get("green", False)
     env = Cage2(1, **shown, seed=options.seed, autoreset=False)
     env.reset()
     env.clone().step([0])  # compiles
-    if blue is None:
-        _play_human(env, options.show_red)
-    else:
-        _show(env, blue, options.delay)
-    name = "policy" if options.run else name
-    print(f"{name} against {red_name(env)}: {env.state.step[0]} steps, return {env.state.total[0] / 10:.1f}")
+    return Match(env, actor, policy, blue, label)
 
 
-def _scripted(name: str, seed: int) -> Blue:
+def _scripted(name: str, seed: int) -> Actor:
     rng = np.random.default_rng(seed)
-    return lambda env: (BLUES[name](env, rng), "")
+    return lambda env: BLUES[name](env, rng)
 
 
-def _trained(policy: MlpPolicy, options: Options) -> Blue:
-    runner = policy.runner(0, greedy=not options.sampled, seed=options.seed)
-    return lambda env: (runner(env), explain(policy, env, ACTIONS.__getitem__))
+def _explained(actor: Actor, policy: MlpPolicy | None) -> Blue:
+    state = policy.initial_state() if policy else None
+    return lambda env: (actor(env), explain(policy, env, ACTIONS.__getitem__, state) if policy else "")
 
 
 def _show(env: Cage2, blue: Blue, delay: float) -> None:

@@ -39,6 +39,8 @@ class Options(Settings):
     """Seed of the map."""
     delay: float = 0.05
     """On a terminal: seconds between steps."""
+    html: Path | None = None
+    """Write the episode to this file, a page that shows it step by step in a browser, instead of the terminal."""
 
 
 def play(options: Options, load: LoadPolicy) -> None:

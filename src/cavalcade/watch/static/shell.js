@@ -1,23 +1,15 @@
 // The router: shows the module that the address names, and the theme. Each page module exports
 // `async function show(root, params)`, which fills `root` and may return a function that stops timers and streams.
 
+import { el } from "./element.js";
+
 const PAGES = { "": "list", run: "run", compare: "compare", game: "game" };
 const STYLES = new Set(["game"]); // pages with a stylesheet of their own
 const main = document.getElementById("main");
 let stop = null;
 let turn = 0;
 
-/** Creates an element: `el("a", { href, class: "x", onclick }, "text", child, …)`. Text is always a text node. */
-export function el(name, attributes = {}, ...children) {
-  const made = document.createElement(name);
-  for (const [key, value] of Object.entries(attributes)) {
-    if (value === null || value === undefined || value === false) continue;
-    if (key.startsWith("on")) made.addEventListener(key.slice(2), value);
-    else made.setAttribute(key, value === true ? "" : value);
-  }
-  made.append(...children.flat().filter((child) => child !== null && child !== undefined));
-  return made;
-}
+export { el };
 
 /** GET or, with a body, POST of JSON; an error carries the message of the server. */
 export async function api(path, params = {}, body = undefined) {
