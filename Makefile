@@ -38,6 +38,7 @@ warm-up: $(VENV)/installed-test
 	$(BIN)/python -m tests.warm_up
 
 tests: $(VENV)/installed-test
+	tests/install_chromium.sh
 	$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 bench: $(VENV)/installed

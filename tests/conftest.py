@@ -15,7 +15,7 @@ SLOW = (
     "search/test_ray_executor.py", "search/test_run.py", "targets/test_gym.py", "targets/test_images.py",
     "targets/test_memory.py", "targets/test_mettagrid.py", "targets/test_own_red.py",
     "test_api.py", "test_docs.py", "tuning/test_tune.py", "vector/test_hosted.py", "vector/test_ray.py",
-    "workflow/test_enforcement.py",
+    "watch/test_pages.py", "workflow/test_enforcement.py",
     "cli/test_cli.py::test_bench", "envs/cage2/test_env.py::test_plain_python", "envs/test_sb3.py::test_ppo_learns",
     "ppo/engines/recurrent/test_engine.py::test_memory_learns", "ppo/engines/test_host.py::test_a_population_learns",
     "ppo/engines/test_host.py::test_learning_curves", "ppo/test_algorithm.py::test_no_step_is_taken_beyond",

@@ -33,10 +33,10 @@ def run(args: list[str]) -> int:
     if not options.runs.is_dir():
         raise ConfigError(f"runs is {options.runs}; there is no such folder, name one with runs in it")
     token = "" if is_loopback(options.host) else new_token()
-    listening = listen(options.host, options.port)
-    address = address_of(listening, options.host, token)
-    print(f"watch {address}\nCtrl-C ends it", flush=True)
-    if options.open:
-        webbrowser.open(address)
-    run_server(options.runs, listening, host=options.host, token=token)
+    with listen(options.host, options.port) as listening:
+        address = address_of(listening, options.host, token)
+        print(f"watch {address}\nCtrl-C ends it", flush=True)
+        if options.open:
+            webbrowser.open(address)
+        run_server(options.runs, listening, host=options.host, token=token)
     return 0

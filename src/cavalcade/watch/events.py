@@ -17,6 +17,8 @@ from cavalcade.watch.runs import Listing, is_locked
 
 SECONDS = 1.0
 _BEAT = 15.0  # seconds between comments that show a broken connection
+_CHUNK = 100  # runs of the list that are sent at once
+_REST = 100  # times the seconds of a look at the list that pass before the next
 _MOST = 1 << 20  # new bytes that are sent as rows; a page loads its curves again after more
 _FILES = (CONFIG, HISTORY, NOTES, HELDOUT, CHECKPOINTS, SEARCH, SUMMARY)
 
@@ -88,21 +90,24 @@ async def follow(request: Request, tails: dict[str, Tail]) -> AsyncIterator[byte
 
 
 async def follow_list(request: Request, listing: Listing) -> AsyncIterator[bytes]:
-    """The runs that were added or changed and those that are gone; looks less often the longer a look takes."""
+    """All runs, a few at a time, then those that change; looks less often the longer a look takes."""
     yield b"retry: 2000\n\n"
-    known: dict[str, Any] = {run["path"]: run for run in await run_in_threadpool(listing)}
+    known: dict[str, Any] = {}
     beat = time.monotonic()
     while not await request.is_disconnected():
         begun = time.monotonic()
-        now = {run["path"]: run for run in await run_in_threadpool(listing)}
+        paths = await run_in_threadpool(listing.paths)
+        now: dict[str, Any] = {}
+        for i in range(0, len(paths), _CHUNK):
+            found = await run_in_threadpool(listing.of, paths[i : i + _CHUNK])
+            now |= {run["path"]: run for run in found}
+            if changed := [run for run in found if known.get(run["path"]) != run]:
+                yield event("runs", {"changed": changed})
         took = time.monotonic() - begun
-        changed = [run for path, run in now.items() if known.get(path) != run]
-        gone = [path for path in known if path not in now]
-        if changed or gone:
-            yield event("runs", {"changed": changed, "gone": gone})
-            beat = time.monotonic()
-        elif time.monotonic() - beat > _BEAT:
+        if now.keys() != known.keys():
+            yield event("paths", list(now))
+        if time.monotonic() - beat > _BEAT:
             yield b":\n\n"
             beat = time.monotonic()
         known = now
-        await asyncio.sleep(max(SECONDS, 150 * took))
+        await asyncio.sleep(max(SECONDS, _REST * took))

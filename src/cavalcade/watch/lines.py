@@ -10,7 +10,7 @@ from typing import IO, Any, NamedTuple
 
 BUDGET = 8 << 20  # bytes parsed for one answer; beyond that, evenly spaced samples of lines
 _BACK = 1 << 20  # how far the last line may begin before the end of a file
-_BLOCK = 8 << 10  # the least bytes of a sample
+_BLOCK = 4 << 10  # the least bytes of a sample
 
 
 class Rows(NamedTuple):
@@ -83,9 +83,9 @@ def offset_of(path: Path, name: str, value: float) -> int:
         while low < high:
             middle = (low + high) // 2
             file.seek(middle)
-            begin = middle + len(file.readline()) if middle else 0
+            begin = middle + len(file.readline()) if middle > low else low  # `low` is where a line begins
             found = None
-            while begin < high and found is None:  # the first readable line from there on
+            while begin < max(high, low + 1) and found is None:  # the first readable line from there on
                 file.seek(begin)
                 line = file.readline()
                 rows, _ = parse(line)
@@ -100,8 +100,8 @@ def offset_of(path: Path, name: str, value: float) -> int:
         return low
 
 
-def tail(path: Path, most: int = 64 << 10) -> tuple[list[dict[str, Any]], int]:
-    """The last rows of a log and the offset after them; enough to hold one row, however long it is."""
+def tail(path: Path, rows: int = 20, most: int = 16 << 10) -> tuple[list[dict[str, Any]], int]:
+    """The last rows of a log and the offset after them: up to `rows` in `most` bytes, or one that is longer."""
     with path.open("rb") as file:
         size = path.stat().st_size
         end = complete_end(file, size)
@@ -111,6 +111,6 @@ def tail(path: Path, most: int = 64 << 10) -> tuple[list[dict[str, Any]], int]:
         if start:
             cut = data.find(b"\n", 0, len(data) - 1) + 1
             if not cut and most < 8 * _BACK:  # a row is longer than that
-                return tail(path, 8 * most)
+                return tail(path, rows, 8 * most)
             data = data[cut:]
-        return parse(data)[0], end
+        return parse(b"".join(data.splitlines(keepends=True)[-rows:]))[0], end

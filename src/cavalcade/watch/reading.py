@@ -17,26 +17,26 @@ _TEXTS = ("purpose", "kind", "order", "start", "stop", "bound")  # columns of se
 Plain = dict[str, Any]
 
 
-def read_yaml(root: Path, path: Path) -> Plain | None:
+def read_yaml(path: Path) -> Plain | None:
     """A mapping in a YAML file of a run, or None."""
     try:
-        plain = yaml.load(read_text(root, path), Loader=_LOADER)
+        plain = yaml.load(read_text(path), Loader=_LOADER)
     except (OSError, ValueError, yaml.YAMLError, RecursionError):
         return None
     return plain if isinstance(plain, dict) else None
 
 
-def read_json(root: Path, path: Path) -> Any:
+def read_json(path: Path) -> Any:
     """Contents of a JSON file of a run, or None."""
     try:
-        return json.loads(read_text(root, path))
+        return json.loads(read_text(path))
     except (OSError, ValueError, RecursionError):
         return None
 
 
-def read_text(root: Path, path: Path) -> str:
-    """Text of a file of a run, unless it is too large or not below the folder; raises `OSError` or `ValueError`."""
-    if not security.file_below(root, path):
+def read_text(path: Path) -> str:
+    """Text of a file of a run, unless it is too large or a link; raises `OSError` or `ValueError`."""
+    if not security.is_file(path):
         raise FileNotFoundError(path)
     with path.open("rb") as file:
         data = file.read(MOST_BYTES + 1)
@@ -45,10 +45,10 @@ def read_text(root: Path, path: Path) -> str:
     return data.decode()
 
 
-def read_trainings(root: Path, path: Path) -> list[Plain]:
+def read_trainings(path: Path) -> list[Plain]:
     """Rows of a search's search.csv, numbers parsed; rows that are incomplete or damaged are left out."""
     try:
-        text = read_text(root, path / SEARCH)
+        text = read_text(path / SEARCH)
     except (OSError, ValueError):
         return []
     complete = text[: text.rfind("\n") + 1]

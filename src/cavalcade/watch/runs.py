@@ -7,7 +7,7 @@ another machine does not have. Otherwise it is *finished* (its budget is spent, 
 
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -54,13 +54,21 @@ class Listing:
 
     def __call__(self) -> list[Plain]:
         """All runs, those that changed last first."""
-        found = [self.summary(path) for path in find(self.root)]
-        self._kept = {path: kept for path, kept in self._kept.items() if (path / CONFIG).exists()}
-        return sorted(found, key=lambda run: (run["state"] != "running", -run["changed"], run["path"]))
+        return self.of(self.paths())
+
+    def paths(self) -> list[Path]:
+        """Directories of all runs, those that changed last first; what is known of others is forgotten."""
+        found = {path: max(_version(path, CONFIG)[0], _version(path, METRICS)[0]) for path in find(self.root)}
+        self._kept = {path: kept for path, kept in self._kept.items() if path in found}
+        return sorted(found, key=lambda path: (-found[path], path))
+
+    def of(self, paths: Iterable[Path]) -> list[Plain]:
+        """Summaries of some runs."""
+        return [self.summary(path) for path in paths]
 
     def summary(self, path: Path) -> Plain:
         """Summary of one run."""
-        version = tuple(_version(path / name) for name in (CONFIG, METRICS, SUMMARY, SEARCH, CHECKPOINTS, HELDOUT))
+        version = tuple(_version(path, name) for name in (CONFIG, METRICS, SUMMARY, SEARCH, CHECKPOINTS, HELDOUT))
         kept = self._kept.get(path)
         if kept and kept[0] == version:
             found = kept[1]
@@ -72,9 +80,9 @@ class Listing:
         return found | {"state": "running", "note": ""}
 
 
-def _version(path: Path) -> tuple[int, int]:
+def _version(folder: Path, name: str) -> tuple[int, int]:
     try:
-        stat = path.stat()
+        stat = os.stat(f"{folder}/{name}")
     except OSError:
         return 0, 0
     return stat.st_mtime_ns, stat.st_size
@@ -83,7 +91,7 @@ def _version(path: Path) -> tuple[int, int]:
 def is_locked(path: Path) -> bool:
     """Whether a process is working on a run: it holds the lock. Tested without waiting and without a trace."""
     try:
-        handle = os.open(path / LOCK, os.O_RDONLY)
+        handle = os.open(f"{path}/{LOCK}", os.O_RDONLY)
     except OSError:
         return False
     try:
@@ -105,18 +113,18 @@ def summarise(root: Path, path: Path) -> Plain:
     }  # fmt: skip
     with suppress(OSError):
         found["changed"] = max((path / name).stat().st_mtime for name in (CONFIG, METRICS) if (path / name).exists())
-    config = read_yaml(root, path / CONFIG)
+    config = read_yaml(path / CONFIG)
     if config is None:
         return found | {"state": "damaged", "note": f"{CONFIG} cannot be read"}
     search = "searcher" in config
     found |= {"kind": "search" if search else "training", "target": str(config.get("target", ""))}
     rows: list[Plain] = []
-    if security.file_below(root, path / METRICS):
+    if security.is_file(path / METRICS):
         with suppress(OSError):
-            rows, _ = lines.tail(path / METRICS)
+            rows, _ = lines.tail(path / METRICS, _RECENT)
     if rows:
         found |= _latest(rows, config, search)
-    found |= _search_score(root, path) if search else {}
+    found |= _search_score(path) if search else {}
     return found | _ended(path, found)
 
 
@@ -130,7 +138,7 @@ def _latest(rows: list[Plain], config: Plain, search: bool) -> Plain:
     elif found["seconds"]:
         found["speed"] = found["steps"] / found["seconds"]
     if not search:
-        returns = [row["return"] for row in rows[-_RECENT:] if isinstance(row.get("return"), list)]
+        returns = [row["return"] for row in rows if isinstance(row.get("return"), list)]
         policies = max(map(len, returns), default=1)
         means = []
         for p in range(policies):
@@ -157,9 +165,9 @@ def planned(config: Plain, latest: Plain, search: bool) -> int | None:
     return int(budget * policies // (latest["steps"] / latest["update"]))
 
 
-def _search_score(root: Path, path: Path) -> Plain:
+def _search_score(path: Path) -> Plain:
     """The best score of a search so far, and how many trainings it has finished."""
-    rows = read_trainings(root, path)
+    rows = read_trainings(path)
     scores = [row["score"] for row in rows if row["kind"] == "order" and isinstance(row["score"], int | float)]
     return {"trainings": len(rows), "score": max(scores, default=None), "updates": None}
 

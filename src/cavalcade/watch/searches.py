@@ -18,28 +18,27 @@ from cavalcade.watch.reading import Plain, read_json, read_trainings, read_yaml
 _SHARE = 100  # findings of a search that goes on are made anew after so many times the seconds that they took
 
 
-def overview(root: Path, path: Path) -> Plain:
+def overview(path: Path) -> Plain:
     """Trainings, decisions and, of a finished search, its summary."""
-    summary = read_json(root, path / SUMMARY)
+    summary = read_json(path / SUMMARY)
     if isinstance(summary, dict):
         summary.pop("results", None)  # the trainings again
-    return {"trainings": read_trainings(root, path), "decisions": rows(root, path / DECISIONS), "summary": summary}
+    return {"trainings": read_trainings(path), "decisions": rows(path / DECISIONS), "summary": summary}
 
 
 class Findings:
     """Findings so far, kept until there are new trainings and some time has passed."""
 
-    def __init__(self, root: Path):
-        self.root = root
+    def __init__(self):
         self._kept: dict[Path, tuple[int, float, Plain]] = {}  # trainings, when they are made anew, findings
 
     def __call__(self, path: Path) -> Plain:
         """Ranking, posterior over all orders, effects, verdict: see `plain_findings`."""
-        trainings = read_trainings(self.root, path)
+        trainings = read_trainings(path)
         count, due, found = self._kept.get(path, (-1, 0.0, {}))
         begun = time.monotonic()
         if count != len(trainings) and begun >= due:
-            found = findings_of(read_yaml(self.root, path / CONFIG) or {}, trainings)
+            found = findings_of(read_yaml(path / CONFIG) or {}, trainings)
             again = time.monotonic() + _SHARE * (time.monotonic() - begun)
             self._kept[path] = (len(trainings), again, found)
         return found

@@ -7,7 +7,9 @@ browser marks as cross-site are refused.
 
 import hmac
 import ipaddress
+import os
 import socket
+import stat
 from http.cookies import CookieError, SimpleCookie
 from pathlib import Path
 from urllib.parse import parse_qs
@@ -44,11 +46,19 @@ def resolve(root: Path, relative: str) -> Path:
     return found
 
 
-def file_below(root: Path, path: Path) -> bool:
-    """Whether a file of a run is a regular file below `root`, not a link out of it."""
+def is_file(path: Path) -> bool:
+    """Whether a path in a run directory is a regular file, and not a link that may lead anywhere."""
     try:
-        return path.resolve(strict=True).is_relative_to(root.resolve()) and path.is_file()
-    except (OSError, RuntimeError):
+        return stat.S_ISREG(os.lstat(path).st_mode)
+    except (OSError, ValueError):
+        return False
+
+
+def is_folder(path: Path) -> bool:
+    """Whether a path in a run directory is a folder, and not a link."""
+    try:
+        return stat.S_ISDIR(os.lstat(path).st_mode)
+    except (OSError, ValueError):
         return False
 
 

@@ -87,7 +87,7 @@ def run_server(
 
     config = uvicorn.Config(
         make_app(root, host=host, token=token, framed=framed),
-        lifespan="off", log_level="error", access_log=False, server_header=False, ws="none",
+        lifespan="off", log_level="critical", access_log=False, server_header=False, ws="none",
         timeout_graceful_shutdown=1,
     )  # fmt: skip
     uvicorn.Server(config).run(sockets=[listening])
@@ -116,9 +116,10 @@ class Watching:
 
 @contextmanager
 def beside(run: Path, wanted: bool, *, several: bool = False) -> Iterator[None]:
-    """Shows a run, or a folder of several, while the block trains: prints the address of a server in a process of its own, of low priority.
+    """Shows a run, or a folder of several, while the block trains: prints the address of a server beside it.
 
-    The socket is open before that process is ready, so that nothing waits for it. It ends when this process does.
+    It is a process of low priority. The socket is open before it is ready, so that nothing waits for it; it ends when
+    this process does.
     """
     if not wanted:
         yield

@@ -1,8 +1,6 @@
 """The application: pages, their data, and the stream of changes. It reads below one folder and writes nothing."""
 
 from collections.abc import Callable
-from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +13,7 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from cavalcade.runs.files import CONFIG, METRICS
-from cavalcade.watch import security
+from cavalcade.watch import games, security
 from cavalcade.watch.details import details
 from cavalcade.watch.events import Tail, follow, follow_list
 from cavalcade.watch.metrics import AXES, curves
@@ -31,14 +29,17 @@ class Pages:
 
     def __init__(self, root: Path):
         self.root = root
-        self._listing, self._findings = Listing(root), Findings(root)
+        self._listing, self._findings = Listing(root), Findings()
 
     def runs(self, request: Request) -> Response:
-        return _json({"root": self.root.name, "runs": self._listing()})
+        """The runs that changed last; the others follow as events."""
+        most = int(_number(request, "most", 1e6, 1) or 0)
+        paths = self._listing.paths()
+        return _json({"root": self.root.name, "total": len(paths), "runs": self._listing.of(paths[:most])})
 
     def run(self, request: Request) -> Response:
         path = self._run(request)
-        return _json({"summary": self._listing.summary(path), **details(self.root, path)})
+        return _json({"summary": self._listing.summary(path), **details(path)})
 
     def metrics(self, request: Request) -> Response:
         """Curves of a run: points, axis, low and high as in `curves`."""
@@ -49,7 +50,7 @@ class Pages:
             raise HTTPException(400, f"axis is {axis!r}; it must be one of {', '.join(AXES)}")
         low, high = (_number(request, name, None) for name in ("low", "high"))
         file = path / METRICS
-        if not security.file_below(self.root, file):
+        if not security.is_file(file):
             return _json({"end": 0, "damaged": 0, "sampled": False, "rows": 0, "axes": {}, "metrics": {}})
         try:
             return JSONResponse(curves(file, points, axis, low, high))
@@ -57,7 +58,7 @@ class Pages:
             raise HTTPException(404, f"{METRICS} cannot be read: {error.strerror}") from None
 
     def search(self, request: Request) -> Response:
-        return _json(overview(self.root, self._run(request)))
+        return _json(overview(self._run(request)))
 
     def findings(self, request: Request) -> Response:
         return _json(self._findings(self._run(request)))
@@ -77,7 +78,7 @@ class Pages:
     def _below(self, relative: str) -> Path:
         """The directory of a run."""
         found = security.resolve(self.root, relative)
-        if not security.file_below(self.root, found / CONFIG):
+        if not security.is_file(found / CONFIG):
             raise HTTPException(404, f"{relative!r} is not a run (any more)")
         return found
 
@@ -94,17 +95,10 @@ def make_app(root: Path, *, host: str = "127.0.0.1", token: str = "", framed: bo
         Route("/", lambda _: FileResponse(STATIC / "index.html")),
         Mount("/static", StaticFiles(directory=STATIC)),
         *(Route(f"/api/{name}", answer) for name, answer in names.items()),
-        *_games(root),
+        *games.routes(root),
     ]
     guard = Middleware(security.Guard, host=host, token=token, framed=framed)
     return Starlette(routes=routes, middleware=[guard], exception_handlers={HTTPException: _refused})
-
-
-def _games(root: Path) -> list[Route]:
-    """The routes of the game viewer."""
-    if find_spec("cavalcade.watch.games") is None:
-        return []
-    return import_module("cavalcade.watch.games").routes(root)
 
 
 def _json(content: Any) -> Response:

@@ -14,7 +14,7 @@ export function short(value, digits = 3) {
   const size = Math.abs(value);
   if (size >= 1e9) return `${trim(value / 1e9, digits)}G`;
   if (size >= 1e6) return `${trim(value / 1e6, digits)}M`;
-  if (size >= 1e4) return Math.round(value).toLocaleString("en");
+  if (size >= 1e3) return (size >= 1e4 ? Math.round(value) : Number(value.toPrecision(Math.max(4, digits)))).toLocaleString("en").replace("-", "−");
   if (size !== 0 && size < 1e-3) return value.toExponential(1).replace("-", "−").replace("e−", "e-");
   return trim(value, size >= 100 ? 4 : digits).replace("-", "−");
 }
@@ -207,7 +207,7 @@ export class Chart {
     g.lineWidth = 1;
     g.textAlign = "right";
     g.textBaseline = "middle";
-    for (const y of ticks(this.minY, this.maxY, this.innerHeight / 52, this.logY)) {
+    for (const y of ticks(this.minY, this.maxY, this.innerHeight / (this.small ? 26 : 48), this.logY)) {
       const p = Math.round(this.scaleY(y)) + 0.5;
       g.beginPath();
       g.moveTo(ROOM.left, p);
@@ -218,7 +218,7 @@ export class Chart {
     g.textAlign = "center";
     g.textBaseline = "top";
     if (!this.drawn.length) return;
-    for (const x of ticks(this.minX, this.maxX, this.inner / 110, this.options.logX)) {
+    for (const x of ticks(this.minX, this.maxX, this.inner / (this.small ? 60 : 100), this.options.logX)) {
       g.fillText(short(x), Math.min(Math.max(this.scaleX(x), ROOM.left + 8), ROOM.left + this.inner - 12), ROOM.top + this.innerHeight + 9);
     }
   }

@@ -4,6 +4,7 @@ import { short } from "./chart.js";
 import { api, crumbs, el, empty, live, runLink } from "./shell.js";
 
 const STATES = ["running", "finished", "stopped", "failed", "damaged"];
+const FIRST = 60; // runs in the first answer; the others arrive as events
 const SHOWN = 200; // rows at once; the filter finds the others
 
 /** Time since a moment, in words. */
@@ -42,11 +43,12 @@ function scoreOf(run) {
 
 export async function show(root) {
   crumbs(["runs"]);
-  const { root: folder, runs } = await api("/api/runs");
+  const { root: folder, runs, total } = await api("/api/runs", { most: FIRST });
   const known = new Map(runs.map((run) => [run.path, run]));
   const chosen = new Set();
   const states = new Set();
   let words = "";
+  let loading = true;
 
   const title = el("h1", {}, folder || "runs");
   const counts = el("p", { class: "muted" });
@@ -81,7 +83,8 @@ export async function show(root) {
     const all = [...known.values()].sort((a, b) => (b.state === "running") - (a.state === "running") || b.changed - a.changed);
     const found = all.filter((run) => (!states.size || states.has(run.state)) && (!words || `${run.name} ${run.target} ${run.kind}`.toLowerCase().includes(words)));
     const number = (state) => all.filter((run) => run.state === state).length;
-    counts.textContent = all.length === 1 ? "1 run" : `${all.length.toLocaleString("en")} runs`;
+    const count = Math.max(all.length, loading ? total : 0);
+    counts.textContent = count === 1 ? "1 run" : `${count.toLocaleString("en")} runs`;
     chips.replaceChildren(...STATES.filter(number).map((state) => el("button", { type: "button", class: "chip", "aria-pressed": String(states.has(state)), onclick: () => toggle(states, state) }, `${number(state)} ${state}`)));
     compare.hidden = !chosen.size;
     compare.textContent = `Compare ${chosen.size}`;
@@ -98,9 +101,13 @@ export async function show(root) {
   events.onopen = () => live("live");
   events.onerror = () => live("offline");
   events.addEventListener("runs", (event) => {
-    const { changed, gone } = JSON.parse(event.data);
-    for (const run of changed) known.set(run.path, run);
-    for (const path of gone) { known.delete(path); chosen.delete(path); }
+    for (const run of JSON.parse(event.data).changed) known.set(run.path, run);
+    draw();
+  });
+  events.addEventListener("paths", (event) => {
+    loading = false;
+    const there = new Set(JSON.parse(event.data));
+    for (const path of known.keys()) if (!there.has(path)) { known.delete(path); chosen.delete(path); }
     draw();
   });
   return () => events.close();

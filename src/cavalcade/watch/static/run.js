@@ -115,7 +115,7 @@ export async function show(root, { path }) {
   middle.append(place);
   const drawn = panel(place, [curves]);
   drawn.draw();
-  const soon = later(async () => { await refresh(); await inner?.refresh(); }, 1500);
+  const soon = later(async () => { await refresh(); await inner?.refresh(); }, 4000);
   const stop = follow([curves], {
     draw: () => { drawn.draw(); soon(); },
     zoomed: () => drawn.state.zoom,
