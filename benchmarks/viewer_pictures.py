@@ -42,7 +42,7 @@ def main() -> None:
             page.set_default_timeout(_PATIENCE)
             page.goto(address)
             page.locator(".idea").first.click()
-            page.wait_for_selector(".verdict")
+            page.wait_for_selector(".worth")
             page.screenshot(path=given.out / "viewer.png", full_page=True)
             page.emulate_media(color_scheme="dark")
             page.get_by_text("Watch both futures").click()

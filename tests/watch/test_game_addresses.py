@@ -1,10 +1,8 @@
 """Requests below /api/game: whatever is wrong with one is answered with a status of 4xx and one line."""
 
-import asyncio
-
-import httpx
 import pytest
 from starlette.applications import Starlette
+from starlette.testclient import TestClient
 
 from cavalcade.watch.games import routes
 
@@ -15,24 +13,7 @@ from .game_runs import folder_of_runs
 def client(tmp_path_factory, data):
     folder = folder_of_runs(tmp_path_factory, data)
     (folder.parent / "outside.npz").write_bytes((folder / "games.npz").read_bytes())
-    return Client(Starlette(routes=routes(folder)))
-
-
-class Client:
-    """Sends requests to an application in this process."""
-
-    def __init__(self, app):
-        self._app = app
-
-    def request(self, method, address, params=None):
-        async def send():
-            async with httpx.AsyncClient(transport=httpx.ASGITransport(self._app), base_url="http://here") as client:
-                return await client.request(method, address, params=params)
-
-        return asyncio.run(send())
-
-    def get(self, address, params=None):
-        return self.request("GET", address, params)
+    return TestClient(Starlette(routes=routes(folder)))
 
 
 TWO = {"run": "two", "member": "0"}
@@ -106,4 +87,4 @@ def test_games_are_answered(client):
     found = client.get("/api/game/branch", params=TWO | {"at": "2", "action": "Restore User1", "continuations": "9"})
     assert found.json()["other"]["action"] == "Restore User1"
     assert client.get("/api/game/trace", params={"trace": "games.npz"}).json()["meta"]["trace"] == "games.npz"
-    assert client.request("POST", "/api/game/play").status_code == 405
+    assert client.post("/api/game/play").status_code == 405
