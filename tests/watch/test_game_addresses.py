@@ -12,6 +12,9 @@ from .game_runs import folder_of_runs
 @pytest.fixture(scope="module")
 def client(tmp_path_factory, data):
     folder = folder_of_runs(tmp_path_factory, data)
+    (folder / "lost").mkdir(exist_ok=True)
+    (folder / "lost" / "config.yaml").write_text("target: gridworld\nsearcher: fixed\n")
+    (folder / "lost" / "search.csv").write_text("number,kind,order,score\n1,order,x,not a number\n")
     (folder.parent / "outside.npz").write_bytes((folder / "games.npz").read_bytes())
     return TestClient(Starlette(routes=routes(folder)))
 
@@ -61,6 +64,7 @@ TWO = {"run": "two", "member": "0"}
         ("trace", {"trace": "games.npz", "episode": "999"}, "numbered from 0"),
         ("trace", {"trace": "games.npz", "variant": "x"}, "must be one of challenge"),
         ("options", {"run": "gone"}, "gone"),
+        ("options", {"run": "lost"}, "damaged or gone (ValueError)"),
     ],
 )  # fmt: skip
 def test_bad_requests(client, address, query, why):
