@@ -1,4 +1,4 @@
-"""Episodes on grids are those of their environments."""
+"""Episodes on grids are those of their environments; policies of searches play."""
 
 import csv
 
@@ -67,3 +67,18 @@ def test_the_gridworld_of_a_search_is_the_game_of_its_score(tmp_path):
     found = library.options({"run": "grid"})["run"]
     assert (found["kind"], found["target"]) == ("search", "gridworld")
     assert len(found["trainings"]) == sum(row["kind"] == "order" for row in rows)
+
+
+def test_policies_of_a_search_play_by_order_and_by_number(tmp_path):
+    cavalcade.search("cage2", **SMALL, horizon=10, rollout_steps=10, run=tmp_path / "found")
+    library = Library(tmp_path)
+    row = next(row for row in library.options({"run": "found"})["run"]["trainings"])
+    by_order = library.play({"run": "found", "order": row["order"], "horizon": "10"})
+    assert by_order["meta"]["order"] == row["order"]
+    by_number = library.play({"run": "found", "member": str(row["number"]), "horizon": "10"})
+    assert by_number["meta"]["order"] == row["order"]
+    assert len(by_number["steps"]) == 11
+    found = library.branch(
+        {"run": "found", "member": str(row["number"]), "at": "2", "action": "Sleep", "continuations": "9"}
+    )
+    assert found["other"]["action"] == "Sleep"
