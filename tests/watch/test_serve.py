@@ -103,7 +103,11 @@ def test_the_server_ends_also_when_the_training_is_killed(runs):
     pytest.fail("the server outlives its training")
 
 
-LIGHT = "import sys, cavalcade.watch.server; print(*({'torch', 'numba', 'matplotlib'} & sys.modules.keys()))"
+LIGHT = """
+import pathlib, sys, cavalcade.watch.server
+cavalcade.watch.server.make_app(pathlib.Path())
+print(*({"torch", "numba", "matplotlib"} & sys.modules.keys()))
+"""
 
 
 def test_the_server_starts_without_torch_and_numba():

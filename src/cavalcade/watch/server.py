@@ -1,8 +1,6 @@
 """The application: pages, their data, and the stream of changes. It reads below one folder and writes nothing."""
 
 from collections.abc import Callable
-from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +13,7 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from cavalcade.runs.files import CONFIG, METRICS
-from cavalcade.watch import security
+from cavalcade.watch import games, security
 from cavalcade.watch.details import details
 from cavalcade.watch.events import Tail, follow, follow_list
 from cavalcade.watch.metrics import AXES, curves
@@ -97,17 +95,10 @@ def make_app(root: Path, *, host: str = "127.0.0.1", token: str = "", framed: bo
         Route("/", lambda _: FileResponse(STATIC / "index.html")),
         Mount("/static", StaticFiles(directory=STATIC)),
         *(Route(f"/api/{name}", answer) for name, answer in names.items()),
-        *_games(root),
+        *games.routes(root),
     ]
     guard = Middleware(security.Guard, host=host, token=token, framed=framed)
     return Starlette(routes=routes, middleware=[guard], exception_handlers={HTTPException: _refused})
-
-
-def _games(root: Path) -> list[Route]:
-    """The routes of the game viewer."""
-    if find_spec("cavalcade.watch.games") is None:
-        return []
-    return import_module("cavalcade.watch.games").routes(root)
 
 
 def _json(content: Any) -> Response:

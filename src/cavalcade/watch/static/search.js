@@ -3,7 +3,7 @@
 import { Chart, short } from "./chart.js";
 import { card, table } from "./run.js";
 import { api, el } from "./shell.js";
-import { interval, scatter } from "./svg.js";
+import { interval, scatter } from "./plots.js";
 
 const TOP = 12;
 const BOTTOM = 4;

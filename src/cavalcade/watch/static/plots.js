@@ -1,16 +1,7 @@
 // Small pictures of a search as SVG: intervals in the rows of a table, and scatter plots.
 
 import { short, ticks } from "./chart.js";
-
-const NS = "http://www.w3.org/2000/svg";
-
-/** Creates an SVG element; attributes as given. */
-export function svg(name, attributes = {}, ...children) {
-  const made = document.createElementNS(NS, name);
-  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-  made.append(...children);
-  return made;
-}
+import { svg } from "./element.js";
 
 /** An interval with its mean and further dots, on the scale from `from` to `to`. */
 export function interval({ mean, low, high, dots = [] }, [from, to], label) {
