@@ -1,7 +1,7 @@
 """Would the recorded episodes of MettaGrid notice a broken rule? `python benchmarks/mettagrid_mutants.py` says.
 
 As `mutants.py` for CAGE-2: one rule at a time is broken, in plain Python, and the recorded random configurations are
-replayed, those of few agents first. The figure in docs/mettagrid.md comes from here.
+replayed, those of few agents first.
 """
 
 from mutants import ROOT, report
