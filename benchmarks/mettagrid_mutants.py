@@ -1,7 +1,7 @@
 """Would the recorded episodes of MettaGrid notice a broken rule? `python benchmarks/mettagrid_mutants.py` says.
 
 As `mutants.py` for CAGE-2: one rule at a time is broken, in plain Python, and the recorded random configurations are
-replayed, those of few agents first. The figure in docs/mettagrid.md comes from here.
+replayed, those of few agents first.
 """
 
 from mutants import ROOT, report
@@ -17,7 +17,7 @@ MUTANTS = [
     ("window.py", "for c in ((-column, column) if column", "for c in ((column, -column) if column"),
     ("sight.py", "        if crosses_row and crosses_column:", "        if False:"),
     ("sight.py", "        if (r, c) != (row, column):\n            yield r, c", "        yield r, c"),
-    ("sight.py", "next_row + 2 * wide", "next_row + wide"),
+    ("sight.py", "crosses_row = next_row <= next_column if", "crosses_row = next_row < next_column if"),
     ("maps.py", "yield roles[seen[i] if len(roles) > 1 else 0]", "yield roles[0]"),
     ("programs.py", "return self._all(part.filters, no, yes)", "return self._all(part.filters, yes, no)"),
     ("programs.py", "                no = self._all(group, yes, no)", "                yes = self._all(group, yes, no)"),

@@ -1,13 +1,12 @@
 """`cavalcade verify [FILE…]`: are recorded episodes of CybORG the same in our simulator? `verify mettagrid` aside."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from cavalcade.cli.options import Positional
 from cavalcade.cli.parse import parse
-from cavalcade.core.errors import TraceError
+from cavalcade.cli.recorded import expand
 from cavalcade.envs.cage2 import Cage2
 from cavalcade.envs.cage2.trace import COMPARED, SHIPPED, load_trace, replay
 from cavalcade.runs.waiting import PREPARING, waiting
@@ -62,15 +61,3 @@ def _kind(device: str) -> type[Cage2]:
 
     check_device()
     return CudaCage2
-
-
-def expand(given: tuple[Path, ...]) -> Iterator[Path]:
-    """Files, and those in folders."""
-    for path in given:
-        if path.is_dir():
-            inside = sorted(path.glob("*.npz"))
-            if not inside:
-                raise TraceError(f"{path}: no .npz file in this folder")
-            yield from inside
-        else:
-            yield path

@@ -9,7 +9,7 @@ from typing import Any
 
 from cavalcade.cli.options import Positional
 from cavalcade.cli.parse import parse
-from cavalcade.cli.verify import expand
+from cavalcade.cli.recorded import expand
 from cavalcade.config.io import parse_options
 from cavalcade.core.errors import ConfigError, at_least
 from cavalcade.envs.mettagrid import lockstep, trace

@@ -87,13 +87,17 @@ class _Draw:
         return {name: int(self._rng.integers(low, high)) for name in self._some(most)}
 
     def _teams(self, crew: list[Any]) -> list[Any]:
-        """Agents of one to three teams; those of a team have the same tags."""
-        ids = [int(x) for x in self._rng.choice([0, 1, 2, 7, 300], int(self._rng.integers(1, 4)), replace=False)]
-        found, tags = [], {team: [f"team:{team}"] if self._chance(0.7) else [] for team in ids}
-        for agent in crew:
-            team = int(self._rng.choice(ids))
-            found.append(agent.model_copy(update={"team_id": team, "tags": tags[team]}))
-        return found
+        """Agents of one to three teams; those of a team have the same tags.
+
+        Small numbers of teams are in order: otherwise several teams share names in maps.
+        """
+        drawn = self._rng.integers(0, self._rng.integers(1, 4), len(crew)).tolist()
+        order = list(dict.fromkeys(drawn))
+        ids = [7, 300, 12] if self._chance(0.4) else [0, 1, 2]
+        tags = [[f"team:{i}"] if self._chance(0.7) else [] for i in range(3)]
+        teams = [order.index(i) for i in drawn]
+        pairs = zip(crew, teams, strict=True)
+        return [agent.model_copy(update={"team_id": ids[i], "tags": tags[i]}) for agent, i in pairs]
 
     def _agent_cells(self, crew: list[Any]) -> Any:
         teams = list(dict.fromkeys(agent.team_id for agent in crew)) if len(crew) > 1 else []

@@ -72,6 +72,8 @@ def act(state, tables, actions, e):
         else:
             row = np.int64(tables.on_tick[role_of(state, e, a)])
         success, first = row == DONE, True
+        if success:  # there was nothing to ask or to do
+            row, first = after, False
         while row >= 0:
             applied = run(state, tables, e, a, target, row)
             row = after if applied and first else np.int64(UNDONE)

@@ -148,18 +148,23 @@ def _cells(teams: list[int], roles: list[int]) -> tuple[tuple[str, tuple[int, ..
     """Names of agents in maps, with the roles of their team in order; later teams may take names of earlier ones."""
     if len(set(roles)) == 1 and len(set(teams)) == 1 and teams[0] == 0:
         return AGENT_CELLS
-    found: dict[str, tuple[int, ...]] = {}
+    first: dict[str, int] = {}  # role of the first agent
+    whole: dict[str, tuple[int, ...]] = {}  # roles of larger teams; the original looks here first
     for group, team in enumerate(dict.fromkeys(teams)):
-        own = TEAMS[team] if team < len(TEAMS) else f"group_{group}"
-        names = [own, f"team_{group}", *([f"team_{team}"] if team != group else [])]
+        own = f"agent.{TEAMS[team] if team < len(TEAMS) else f'group_{group}'}"
+        names = [f"team_{group}", *([f"team_{team}"] if team != group else [])]
         names += [TEAMS[group]] if group < len(TEAMS) else []
         names += [TEAMS[team]] if team < len(TEAMS) and team != group else []
         names += ["default", "agent"] if group == 0 else []
         mine = tuple(role for role, other in zip(roles, teams, strict=True) if other == team)
+        first[own] = mine[0]
+        if len(mine) > 1:
+            whole[own] = mine
         for name in (f"agent.{name}" for name in names):
-            if len(mine) > 1 or len(found.get(name, ())) < 2:  # the original renames cells of larger teams first
-                found[name] = mine
-    return tuple(found.items())
+            first[name] = first[own]
+            if own in whole:
+                whole[name] = whole[own]
+    return tuple((name, whole.get(name, (role,))) for name, role in first.items())
 
 
 def _check_listed(given: Mapping[str, Any], listed: Mapping[str, Any], path: str) -> None:

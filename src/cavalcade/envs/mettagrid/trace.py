@@ -77,7 +77,7 @@ def save_trace(path: Path, trace: Trace) -> None:
 def load_trace(path: Path) -> Trace:
     """Reads a trace; raises `TraceError`."""
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
             arrays = {name: file[name] for name in ("header", *_SHAPES)}
         header = json.loads(arrays.pop("header").tobytes())
         if header["format"] != _FORMAT:
