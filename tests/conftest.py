@@ -8,7 +8,7 @@ SLOW = (
     "cli/test_search.py", "cli/test_train.py", "cli/test_tune.py", "core/test_jit.py", "envs/cage2/test_changes.py",
     "envs/cage2/test_cuda.py", "envs/cage2/test_cyborg.py", "envs/cage2/test_own_red.py",
     "envs/cage2/test_returns.py", "envs/cage2/test_trace.py", "envs/mettagrid", "examples",
-    "ppo/engines/cuda/test_kernels.py", "ppo/engines/cuda/test_engine.py",
+    "policy/compiled", "ppo/engines/cuda/test_kernels.py", "ppo/engines/cuda/test_engine.py",
     "ppo/engines/recurrent/test_rows.py", "ppo/engines/test_replay.py",
     "ppo/test_snapshot.py", "runs/test_distributed.py", "runs/test_history.py", "runs/test_initial.py",
     "runs/test_orders.py", "runs/test_training.py",

@@ -10,6 +10,8 @@ import cavalcade
 from cavalcade.envs.mettagrid.arenas import Arenas
 from cavalcade.envs.mettagrid.device import DeviceArenas
 from cavalcade.envs.mettagrid.games import forage
+from cavalcade.policy.recurrent import TokenPolicy
+from cavalcade.policy.tokens import TokenLayout
 
 
 def main() -> None:
@@ -20,6 +22,9 @@ def main() -> None:
     games = DeviceArenas(arenas, 20, torch.device("cpu"))
     games.launch()
     games.begin(np.arange(2))
+    layout = TokenLayout(3, 3, ("tag",), (1.0,), 2, 4)
+    out, _ = TokenPolicy(layout, 2, core="none", width=16)(torch.zeros(1, 1, 4, 3).byte(), (), np.zeros((1, 1), bool))
+    out.values.sum().backward()
     with tempfile.TemporaryDirectory() as folder:
         for red, policies in (("bline", 1), ("mixed", 2)):
             run = Path(folder, red)

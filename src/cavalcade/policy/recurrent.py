@@ -6,14 +6,16 @@ is reset to zero where an episode begins; between resets, torch's recurrent kern
 
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple, Protocol, TypeVar
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from cavalcade.policy.encoders import ENCODERS
+from cavalcade.core.jit import config
+from cavalcade.policy.compiled.function import CompiledNetwork, Parameters
+from cavalcade.policy.encoders import ENCODERS, BagEncoder
 from cavalcade.policy.tokens import TokenLayout
 
 State = tuple[Tensor, ...]
@@ -151,6 +153,23 @@ class TokenPolicy(RecurrentNetwork):
     ):
         super().__init__(ENCODERS[encoder](layout, width), actions, core, width)
         self.layout, self._encoder = layout, encoder
+        self.compiled = encoder == "bag" and not config.DISABLE_JIT
+        """Whether passes on the CPU in single precision are those of `policy.compiled`, else torch's modules."""
+        self._passes = CompiledNetwork(layout, core, width, actions)
+
+    def forward(self, observation: Tensor, state: State, begins: NDArray[np.bool_]) -> tuple[Output, State]:
+        """As `RecurrentNetwork.forward`; compiled where that is supported."""
+        encoder = self.encoder
+        whole = isinstance(encoder, BagEncoder) and observation.device.type == "cpu"  # not wrapped by torch.compile
+        if not whole or not self.compiled or torch.is_autocast_enabled("cpu"):
+            return super().forward(observation, state, begins)
+        none, c, e = self.actor.weight.new_empty(0), self.core, cast(BagEncoder, encoder)
+        core = (none,) * 4 if c is None else (c.weight_ih_l0, c.weight_hh_l0, c.bias_ih_l0, c.bias_hh_l0)
+        heads = (self.actor.weight, self.actor.bias, self.critic.weight, self.critic.bias)
+        encoding = (e.bag.table, e.bag.bias, e.layer.weight, e.layer.bias)
+        parameters = Parameters(*encoding, *heads, *core)  # pyright: ignore[reportArgumentType]
+        logits, values, features, after = self._passes(observation, state, begins, parameters)
+        return Output(logits, values, features), after
 
     def described(self) -> dict[str, Any]:
         known = {"features": list(self.layout.features), "tags": self.layout.tags, "tokens": self.layout.tokens}

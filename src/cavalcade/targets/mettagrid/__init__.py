@@ -74,8 +74,8 @@ class MettagridTarget(Target[MettagridConfig]):
         use_torch_threads(threads)
         env = self.make_env(config, threads, setup.first_index)
         try:
-            note = who_plays(config).note
-            return Prepared(_engine(env, config, setup), threads, [note] if note else [])
+            notes = [note for note in (who_plays(config).note, _in_torch(config)) if note]
+            return Prepared(_engine(env, config, setup), threads, notes)
         except BaseException:
             env.close()
             raise
@@ -163,6 +163,16 @@ def _engine(env: Environment, config: MettagridConfig, setup: Setup) -> Recurren
     if config.statistics_every:
         engine.auxiliary.append(Statistics(config.statistics_every))
     return engine
+
+
+def _in_torch(config: MettagridConfig) -> str:
+    """Why the network on the CPU is computed by torch's modules instead of compiled kernels; empty if it is not."""
+    net, m = config.policy, config.machine
+    plain = {"encoder": (net.encoder, "bag"), "precision": (m.precision, "fp32"), "compile": (m.compile, "off")}
+    found = [f"{name} is {value}" for name, (value, wanted) in plain.items() if value != wanted]
+    if not found or device_named(m.device).type != "cpu":
+        return ""
+    return f"{found[0]}: the network is computed by torch, not by the faster compiled kernels"
 
 
 def _kickstart(config: MettagridConfig, setup: Setup, device: torch.device) -> Kickstart:

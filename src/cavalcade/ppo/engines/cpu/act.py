@@ -7,10 +7,10 @@ import numba
 import numpy as np
 
 from cavalcade.core.jit import formula, kernel, routine, thread_id
+from cavalcade.core.scalar import exponentials
 from cavalcade.ppo.draws import draw_target
 from cavalcade.ppo.engines.cpu.network import TILE, fold_context, forward, load
 from cavalcade.ppo.engines.cpu.rows import find_and_evaluate
-from cavalcade.ppo.engines.cpu.scalar import exponentials
 
 _BLOCK = 16
 _PARTS = 16  # pieces of the batch that threads take in turn

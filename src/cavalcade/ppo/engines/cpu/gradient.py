@@ -20,8 +20,8 @@ import numba
 import numpy as np
 
 from cavalcade.core.jit import formula, kernel, routine, thread_id
+from cavalcade.core.scalar import exp, exponentials
 from cavalcade.ppo.engines.cpu.network import TILE, backward, context_gradient, fold_context, forward, load
-from cavalcade.ppo.engines.cpu.scalar import exp, exponentials
 from cavalcade.ppo.objective import METRICS
 
 _POLICY, _VALUE, _ENTROPY, _KL, _CLIPPED = range(len(METRICS))

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 
 from cavalcade.core.jit import formula, routine
+from cavalcade.core.scalar import tanh
 from cavalcade.policy.mlp import NETS, MlpSpec
-from cavalcade.ppo.engines.cpu.scalar import tanh
 
 TILE = 96  # rows
 

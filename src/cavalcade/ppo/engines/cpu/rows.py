@@ -12,9 +12,9 @@ import numpy as np
 
 from cavalcade.core.jit import kernel, routine, rule, thread_id
 from cavalcade.core.rng import GOLDEN, mix
+from cavalcade.core.scalar import exponentials
 from cavalcade.ppo.engines.cpu.gradient import NONE
 from cavalcade.ppo.engines.cpu.network import TILE, fold_context, forward, load
-from cavalcade.ppo.engines.cpu.scalar import exponentials
 
 _PARTS = 8  # of a policy's new rows, distributed over threads
 

@@ -2,19 +2,20 @@
 
 import math
 
+import numba
 import numpy as np
 
 from cavalcade.core.jit import formula, kernel
 from cavalcade.ppo.draws import draw_target
 
 
-@kernel
+@kernel(parallel=True)
 def draw_actions(logits, mask, keys, clock, start, actions, log_probs):
     """Samples from the softmax over allowed actions: logits, mask (n, A); actions, log_probs (n,) are written.
 
     Row i is environment start + i; a masked action has probability 0.
     """
-    for i in range(logits.shape[0]):
+    for i in numba.prange(logits.shape[0]):
         draw_row(i, logits, mask, keys, clock, start, actions, log_probs)
 
 

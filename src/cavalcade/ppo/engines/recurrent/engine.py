@@ -26,6 +26,7 @@ from cavalcade.ppo.distributed import ALONE, Ranks
 from cavalcade.ppo.draws import uniform_draws
 from cavalcade.ppo.engine import Engine, head_of
 from cavalcade.ppo.engines.recurrent.auxiliary_loss import AuxiliaryLoss
+from cavalcade.ppo.engines.recurrent.choice_loss import choice_loss
 from cavalcade.ppo.engines.recurrent.draw import draw_actions
 from cavalcade.ppo.engines.recurrent.experience import Experience, Segments
 from cavalcade.ppo.engines.recurrent.means import RunningMeans
@@ -68,6 +69,7 @@ class RecurrentEngine(Engine):
         if self._precision == "tf32" and device.type != "cuda":
             raise ConfigError("precision is tf32, which needs a GPU; take fp32 or bf16")
         self.head = head_of(env)
+        self._fused_loss = device.type == "cpu" and isinstance(self.head, Choice)
         self.policy = policy.to(device)
         self.state = self.fresh_state(agents)
         self.experience = Experience(
@@ -337,9 +339,12 @@ class RecurrentEngine(Engine):
         sample = Minibatch(
             batch.observation, batch.mask, batch.action, batch.log_prob, batch.value, advantage, returns, weight
         )
-        flat = Minibatch(*(x.flatten(0, 1).unsqueeze(0) for x in sample))
-        logits, values = out.logits.float().flatten(0, 1).unsqueeze(0), out.values.float().flatten().unsqueeze(0)
-        loss, metrics = self._ppo_loss(self.head, logits, values, flat, self._coefficients)
+        if self._fused_loss:
+            loss, metrics = choice_loss(out.logits.float(), out.values.float(), sample, self._coefficients)
+        else:
+            flat = Minibatch(*(x.flatten(0, 1).unsqueeze(0) for x in sample))
+            logits, values = out.logits.float().flatten(0, 1).unsqueeze(0), out.values.float().flatten().unsqueeze(0)
+            loss, metrics = self._ppo_loss(self.head, logits, values, flat, self._coefficients)
         for auxiliary in self.auxiliary:
             more, said = auxiliary.loss(batch, out)
             loss, metrics = loss + more, metrics | said

@@ -1,0 +1,1 @@
+"""The token policy compiled for the CPU: forward and backward passes in kernels, held to the plain torch modules."""
