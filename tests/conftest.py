@@ -19,7 +19,8 @@ SLOW = (
     "cli/test_cli.py::test_bench", "envs/cage2/test_env.py::test_plain_python", "envs/test_sb3.py::test_ppo_learns",
     "ppo/engines/recurrent/test_engine.py::test_memory_learns", "ppo/engines/test_host.py::test_a_population_learns",
     "ppo/engines/test_host.py::test_learning_curves", "ppo/test_algorithm.py::test_no_step_is_taken_beyond",
-    "search/test_verdict.py", "workflow/test_compliance.py::test_threads",
+    "search/test_verdict.py", "workflow/test_compliance.py::test_threads", "watch/test_game_addresses.py",
+    "watch/test_game_browser.py", "watch/test_game_grids.py", "watch/test_games.py",
 )  # fmt: skip
 
 # The files that take longest: they begin first, so that no worker is left with one of them at the end.

@@ -1,6 +1,7 @@
 """`cavalcade play`: trained policies, scripted Blues and a person, as a user sees them."""
 
 import importlib.util
+import json
 import re
 from pathlib import Path
 
@@ -191,3 +192,19 @@ def test_environments_of_ones_own_are_watched(capsys, tiny_run, monkeypatch):
     assert status == 0
     assert out.count("  observation ") == 3
     assert "environments of env: are not rendered" in refused(capsys, "play", path, "--render", "ansi")
+
+
+def test_a_game_is_written_as_a_page(capsys, trained, tmp_path):
+    _, shown, _ = run(capsys, "play", trained, "--member", "1", "--seed", "4")
+    status, out, _ = run(capsys, "play", trained, "--member", "1", "--seed", "4", "--html", tmp_path / "game.html")
+    assert (status, out) == (0, f"wrote {tmp_path / 'game.html'}; open it in a browser\n")
+    page = (tmp_path / "game.html").read_text()
+    game = json.loads(re.search(r'id="game">(.*?)</script>', page, re.DOTALL)[1])
+    assert f"return {game['steps'][-1]['total']}\n" in shown
+    assert game["meta"]["blue"].endswith("policy 1 of 2")
+    run(capsys, "play", "cage2", "--blue", "react-restore", "--horizon", "5", "--html", tmp_path / "scripted.html")
+    assert '"blue":"react-restore"' in (tmp_path / "scripted.html").read_text()
+    assert "html is given with --blue human" in refused(
+        capsys, "play", "--blue", "human", "--html", tmp_path / "x.html"
+    )
+    assert "cannot be written" in refused(capsys, "play", "cage2", "--html", tmp_path / "no" / "folder.html")

@@ -9,6 +9,16 @@ TINY = {"num_envs": 8, "hidden": (8,), "threads": 1, "progress": False, "minibat
 GAME = {"horizon": 12, "rollout_steps": 12, "episodes": 16}
 
 
+_made: list[Path] = []
+
+
+def folder_of_runs(tmp_path_factory, data: Path) -> Path:
+    """The folder, made once per process: trainings take a while."""
+    if not _made:
+        _made.append(make_runs(tmp_path_factory.mktemp("runs"), data))
+    return _made[0]
+
+
 def make_runs(folder: Path, data: Path) -> Path:
     """Two policies that see extras, one with memory, a run without checkpoint, recorded episodes, damaged ones."""
     cavalcade.train("cage2", red="meander", extras=("scans", "time"), policies=2, **GAME, **TINY, run=folder / "two")

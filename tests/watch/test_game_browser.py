@@ -1,48 +1,29 @@
 """The game viewer in a real browser."""
 
-import shutil
-import threading
-import time
 from contextlib import contextmanager
 
 import pytest
-import uvicorn
 
 from cavalcade.watch.games.library import Library
 from cavalcade.watch.games.page import game_page
 from cavalcade.watch.server import make_app
 
-from .game_runs import make_runs
+from .conftest import serving
+from .game_runs import folder_of_runs
 
 playwright = pytest.importorskip("playwright.sync_api")
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), "")
-pytestmark = pytest.mark.skipif(not CHROMIUM, reason="no Chromium is installed")
 PATIENCE = 120_000  # ms: kernels may have to be compiled, on a busy machine
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory, data):
-    return make_runs(tmp_path_factory.mktemp("runs"), data)
+    return folder_of_runs(tmp_path_factory, data)
 
 
 @pytest.fixture(scope="module")
 def address(folder):
-    server = uvicorn.Server(uvicorn.Config(make_app(folder), port=0, log_level="warning"))
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    while not server.started:
-        time.sleep(0.02)
-    yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}/"
-    server.should_exit = True
-    thread.join()
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with playwright.sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield browser
-        browser.close()
+    with serving(make_app(folder)) as found:
+        yield f"{found}/"
 
 
 @pytest.fixture
@@ -72,7 +53,7 @@ GAME = "#/game?run=two&member=0&seed=3&horizon=12"
 
 
 def place(page):
-    return page.locator(".controls .place").inner_text()
+    return page.locator(".transport .place").inner_text()
 
 
 def test_keys_step_through_a_game(address, open_page, folder):
@@ -99,11 +80,11 @@ def test_keys_step_through_a_game(address, open_page, folder):
             page.keyboard.press("n")
             assert place(page) == f"{got[0]} / 12"
         page.keyboard.press("Home")
-        page.locator(".controls select").select_option("16")
+        page.locator(".transport select").select_option("16")
         page.keyboard.press("Escape")
         page.locator("h1").click()
         page.keyboard.press(" ")
-        playwright.expect(page.locator(".controls .place")).to_have_text("12 / 12", timeout=PATIENCE)
+        playwright.expect(page.locator(".transport .place")).to_have_text("12 / 12", timeout=PATIENCE)
 
 
 def _further(before, after):

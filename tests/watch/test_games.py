@@ -23,7 +23,7 @@ from cavalcade.watch.games.defender import check_harmless
 from cavalcade.watch.games.library import Library
 from cavalcade.watch.games.record import difference, recorded
 
-from .game_runs import make_runs
+from .game_runs import folder_of_runs
 
 EVERY_BLUE = ({"run": "two", "member": "1"}, {"run": "two", "member": "0", "sampled": "true"}, {"blue": "random"},
               {"run": "deep/lstm"})  # fmt: skip
@@ -31,7 +31,7 @@ EVERY_BLUE = ({"run": "two", "member": "1"}, {"run": "two", "member": "0", "samp
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory, data):
-    return make_runs(tmp_path_factory.mktemp("runs"), data)
+    return folder_of_runs(tmp_path_factory, data)
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ COMMON = {
     "evaluate": (
         "episodes", "arenas", "seed", "sampled", "member", "order", "revisions", "simulator", "cyborg", "json",
     ),
-    "play": ("run", "blue", "red", "seed", "steps", "horizon", "delay", "task"),
+    "play": ("run", "blue", "red", "seed", "steps", "horizon", "delay", "task", "html"),
 }  # fmt: skip
 
 EXAMPLES = {
@@ -79,6 +79,7 @@ EXAMPLES = {
     ),
     "play": (
         "cavalcade play runs/meander",
+        "cavalcade play runs/meander --seed 1 --html game.html",
         "cavalcade play --blue human",
         "cavalcade play mettagrid --run runs/grid",
     ),

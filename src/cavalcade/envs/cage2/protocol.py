@@ -17,6 +17,7 @@ from cavalcade.envs.cage2.scenario import REDS as AGENTS
 
 HORIZONS = (30, 50, 100)
 REDS = ("bline", "meander", "sleep")
+CELLS = {f"{red}-{horizon}": (horizon, red) for horizon in HORIZONS for red in REDS}  # by name
 _Z = 1.959964  # 95 %
 
 Actor = Callable[[Any], NDArray]

@@ -13,7 +13,7 @@ from cavalcade.core.errors import ConfigError, one_of
 from cavalcade.envs.cage2.changes import Scenario
 from cavalcade.envs.cage2.cyborg import commit_of
 from cavalcade.envs.cage2.orders import CAGE2
-from cavalcade.envs.cage2.protocol import HORIZONS, LEADERBOARD, REDS, Actor, Cell, total
+from cavalcade.envs.cage2.protocol import CELLS, HORIZONS, LEADERBOARD, REDS, Actor, Cell, total
 from cavalcade.envs.cage2.record import revision_of
 from cavalcade.envs.cage2.scripted import BLUES, greedy
 from cavalcade.envs.cage2.task import Cage2Task
@@ -23,7 +23,6 @@ from cavalcade.targets.cage2.scoring import best_policy, cyborg_cell, score
 from cavalcade.targets.members import choose_member
 
 _GREEDY = ("greedy", "greedy-corrected")
-_CELLS = {f"{red}-{horizon}": (horizon, red) for horizon in HORIZONS for red in REDS}
 
 
 @dataclass(frozen=True)
@@ -68,12 +67,12 @@ class Options(Settings):
         if self.simulator == "cavalcade" and self.cyborg is not None:
             raise ConfigError(f"simulator is cavalcade with --cyborg {self.cyborg}; leave one out")
         for name in self.cells:
-            one_of("cells", name, _CELLS)
+            one_of("cells", name, CELLS)
 
     @property
     def chosen_cells(self) -> list[tuple[int, str]]:
         """Horizon and Red of the cells to score, in the order of the protocol."""
-        return [pair for name, pair in _CELLS.items() if name in self.cells or not self.cells]
+        return [pair for name, pair in CELLS.items() if name in self.cells or not self.cells]
 
 
 def evaluate(policy: MlpPolicy | str, options: Options, progress: Progress = no_progress) -> Scores:
@@ -93,7 +92,7 @@ def evaluate(policy: MlpPolicy | str, options: Options, progress: Progress = no_
     for revision in revisions:
         results[revision] = cells = list(_cells(options, make_actor(), task, revision, progress))
         lines += _cell_lines(revision, cells)
-    if len(options.chosen_cells) == len(_CELLS):
+    if len(options.chosen_cells) == len(CELLS):
         lines += _leaderboard_lines()
     plain["revisions"] = {r: [c._asdict() for c in cells] for r, cells in results.items()}
     plain["totals"] = {r: dict(zip(("total", "interval"), total(c), strict=True)) for r, c in results.items()}
@@ -199,7 +198,7 @@ def _cell_lines(revision: str, cells: list[Cell]) -> list[str]:
         if row:
             lines.append((f"  {horizon:>5}" + "".join(row.get(red, " " * 20) for red in reds)).rstrip())
     mean, interval = total(cells)
-    of = "" if len(cells) == len(_CELLS) else f" of {len(cells)} {'cell' if len(cells) == 1 else 'cells'}"
+    of = "" if len(cells) == len(CELLS) else f" of {len(cells)} {'cell' if len(cells) == 1 else 'cells'}"
     return [*lines, f"  total{of} {mean:.2f} ± {interval:.2f}"]
 
 

@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavalcade.core.errors import ConfigError
-from cavalcade.envs.cage2.protocol import Cell, cell, episode_returns, first_index
-from cavalcade.watch.games.choice import CELLS, RANKS, Choice
+from cavalcade.envs.cage2.protocol import CELLS, Cell, cell, episode_returns, first_index
+from cavalcade.watch.games.choice import RANKS, Choice
 from cavalcade.watch.games.defender import Defender
 
 

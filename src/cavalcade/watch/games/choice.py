@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from cavalcade.core.errors import ConfigError, at_least, one_of, seed_from
-from cavalcade.envs.cage2.protocol import HORIZONS
-from cavalcade.envs.cage2.protocol import REDS as PROTOCOL_REDS
+from cavalcade.envs.cage2.protocol import CELLS
 from cavalcade.envs.cage2.scenario import ACTIONS, REDS, REVISIONS
 from cavalcade.envs.cage2.scripted import BLUES
 
-CELLS = {f"{red}-{horizon}": (horizon, red) for horizon in HORIZONS for red in PROTOCOL_REDS}
 RANKS = ("worst", "median", "best")
+_WHOLE = ("member", "horizon", "seed", "episodes", "game")
+_FLAGS = ("sampled", "green")
 MOST_STEPS = 1000
 MOST_EPISODES = 10_000
 
@@ -62,26 +62,21 @@ class Choice:
     @classmethod
     def read(cls, query: Mapping[str, str]) -> "Choice":
         """From the parameters of a request; those of other names are for others."""
-        known = {f.name: str(f.type) for f in dataclasses.fields(cls)}
+        known = {f.name for f in dataclasses.fields(cls)}
         found: dict[str, Any] = {}
         for name, text in query.items():
             if name == "edits":
                 found[name] = tuple(_edit(part) for part in text.split(",") if part)
             elif name in known and text != "":
-                found[name] = value_of(name, known[name], text)
+                found[name] = value_of(name, text)
         return cls(**found)
 
-    def edited(self, step: int, action: int) -> "Choice":
-        """The same game with another action of Blue in a step; edits after it are dropped."""
-        kept = [edit for edit in self.edits if edit[0] < step]
-        return dataclasses.replace(self, edits=(*kept, (step, action)))
 
-
-def value_of(name: str, kind: str, text: str) -> Any:
+def value_of(name: str, text: str) -> Any:
     """A parameter as its type wants it."""
-    if "int" in kind:
+    if name in _WHOLE:
         return whole(name, text)
-    if "bool" in kind:
+    if name in _FLAGS:
         one_of(name, text, ("true", "false"))
         return text == "true"
     return text

@@ -10,7 +10,7 @@ import numpy as np
 from cavalcade.core.errors import ConfigError
 from cavalcade.envs.cage2.changes import Scenario
 from cavalcade.envs.cage2.env import Cage2
-from cavalcade.envs.cage2.protocol import Actor
+from cavalcade.envs.cage2.protocol import CELLS, Actor
 from cavalcade.envs.cage2.scenario import REDS
 from cavalcade.envs.cage2.scripted import BLUES
 from cavalcade.envs.cage2.task import Cage2Task
@@ -21,7 +21,7 @@ from cavalcade.runs.directory import checkpoint_in, is_search
 from cavalcade.runs.policies import load_policy
 from cavalcade.search.policies import BEST, load_search_policy
 from cavalcade.targets.cage2.evaluation import chosen, task_of
-from cavalcade.watch.games.choice import CELLS, Choice
+from cavalcade.watch.games.choice import Choice
 
 # Targets whose policies are loaded: nothing that a run names is imported.
 _TARGETS = ("cage2", "cyborg", "mettagrid")

@@ -37,6 +37,8 @@ def _answer(library: Callable[[], Any], name: str) -> Callable[[Request], Respon
             return _refusal(404, str(error))
         except CavalcadeError as error:
             return _refusal(400, str(error))
+        except (OSError, ValueError, KeyError) as error:  # what a damaged file may lead to
+            return _refusal(400, f"a file of it is damaged or gone ({type(error).__name__})")
 
     return endpoint
 

@@ -8,14 +8,15 @@ from typing import Any, TypeVar
 
 from cavalcade.core.errors import ConfigError, RunError
 from cavalcade.envs.cage2.orders import CAGE2
+from cavalcade.envs.cage2.protocol import CELLS
 from cavalcade.envs.cage2.scenario import ACTIONS, REDS, REVISIONS
 from cavalcade.envs.cage2.scripted import BLUES
 from cavalcade.envs.gridworld import GRIDWORLD
-from cavalcade.runs.directory import is_search, read_yaml, target_of
+from cavalcade.runs.directory import is_search, read_yaml, settings_of, target_of
 from cavalcade.search.policies import read_rows
 from cavalcade.watch.games.branch import CONTINUATIONS, branch
 from cavalcade.watch.games.cells import Ranking, first_of, ranking, ranking_data
-from cavalcade.watch.games.choice import CELLS, RANKS, Choice, action_of, whole
+from cavalcade.watch.games.choice import RANKS, Choice, action_of, whole
 from cavalcade.watch.games.defender import Defender, defender_of, policy_at, stamp
 from cavalcade.watch.games.grids import arena_episode, gridworld_episode
 from cavalcade.watch.games.record import recorded
@@ -31,9 +32,10 @@ Query = Mapping[str, str]
 class Library:
     """The games of a folder. Requests are answered one at a time: a game uses all cores."""
 
+    _lock = threading.Lock()  # of the process: so do the threads of compiled kernels
+
     def __init__(self, root: Path):
         self._root = root.resolve()
-        self._lock = threading.Lock()
         self._found: OrderedDict[Hashable, Any] = OrderedDict()
 
     def options(self, query: Query) -> dict[str, Any]:
@@ -127,7 +129,7 @@ class Library:
         path = self._run(query["run"])
         seed = whole("seed", query.get("seed") or "0")
         if is_search(path):
-            if read_yaml(path / "config.yaml").get("target") != "gridworld":
+            if settings_of(path, "search").get("target") != "gridworld":
                 return None
             member = query.get("member")
             return gridworld_episode(
@@ -174,7 +176,7 @@ def _drawn(choice: Choice) -> bool:
 
 
 def _about_search(path: Path) -> dict[str, Any]:
-    target = read_yaml(path / "config.yaml").get("target")
+    target = settings_of(path, "search").get("target")
     subtasks = GRIDWORLD if target == "gridworld" else CAGE2
     try:
         rows = [row for row in read_rows(path) if row["kind"] == "order"]

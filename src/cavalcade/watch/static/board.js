@@ -25,7 +25,7 @@ export function showGames(root, games, { at = 0, onStep = null, aside = null } =
 
   const time = el("section", { class: "card time", "aria-label": "Time line" }, player.controls,
     sides.map(({ game, strip }) => el("div", { class: "lane" }, two ? el("h3", {}, game.meta.blue) : null, strip.root, strip.legend)), player.slider,
-    el("p", { class: "key small muted" }, el("span", { class: "compromise" }, "▲ Red got further"), el("span", { class: "restore" }, "■ Restore"), el("span", { class: "down" }, "✕ service down"), el("span", {}, "bars: √ of the cost of a step")));
+    el("p", { class: "signs small muted" }, el("span", { class: "compromise" }, "▲ Red got further"), el("span", { class: "restore" }, "■ Restore"), el("span", { class: "down" }, "✕ service down"), el("span", {}, "bars: √ of the cost of a step")));
   if (two) {
     root.append(el("div", { class: "boards two" }, time, sides.map(({ game, network, step, policy, table }) =>
       el("div", { class: "side" }, heading(game), el("section", { class: "card" }, network.root), step.root, policy.root, table.root))), said);

@@ -63,7 +63,7 @@ export class BranchPanel {
     const { taken, other, difference } = found;
     const sure = Math.abs(difference.mean) > difference.interval;
     const verdict = sure ? `${other.action} would have been worth ${number(Math.abs(difference.mean), 2)} ${difference.mean > 0 ? "more" : "less"}` : "No difference can be told";
-    return [el("p", { class: "verdict", "data-better": sure ? difference.mean > 0 : null }, verdict, el("span", { class: "muted" }, ` (difference ${number(difference.mean, 2)} ± ${number(difference.interval, 2)})`)),
+    return [el("p", { class: "worth", "data-better": sure ? difference.mean > 0 : null }, verdict, el("span", { class: "muted" }, ` (difference ${number(difference.mean, 2)} ± ${number(difference.interval, 2)})`)),
       bars(taken, other),
       el("p", { class: "muted small" }, `Mean return of the ${found.steps_left} steps from here, ${found.continuations.toLocaleString("en")} continuations each, the same draws on both sides; 95 % intervals; ${Math.round(1000 * found.seconds)} ms.`),
       el("button", { type: "button", onclick: () => this.watch(found.step, other.action) }, "Watch both futures side by side")];

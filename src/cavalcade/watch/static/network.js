@@ -67,7 +67,7 @@ export class Network {
 
   defs() {
     const arrow = (side) => svg("marker", { id: `${this.id}-${side}`, viewBox: "0 0 10 10", refX: 9, refY: 5, markerWidth: 9,
-      markerHeight: 9, markerUnits: "userSpaceOnUse", orient: "auto-start-reverse" }, svg("path", { class: `head ${side}`, d: "M0 0 10 5 0 10z" }));
+      markerHeight: 9, markerUnits: "userSpaceOnUse", orient: "auto-start-reverse" }, svg("path", { class: `tip ${side}`, d: "M0 0 10 5 0 10z" }));
     const hatch = svg("pattern", { id: `${this.id}-hatch`, width: 7, height: 7, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" },
       svg("rect", { class: "stripe", width: 2, height: 7 }));
     return svg("defs", {}, arrow("red"), arrow("blue"), hatch);
@@ -195,8 +195,8 @@ function curve(from, to, { card, height }, side = -1) {
 function chip(side, wanted, y, label, most) {
   const width = 18 + 7 * label.length;
   const x = Math.max(width / 2, Math.min(most - width / 2, wanted));
-  return [svg("rect", { class: `chip ${side}`, x: x - width / 2, y: y - 9, width, height: 18, rx: 9 }),
-    svg("text", { class: "chiptext", x, y: y + 4, "text-anchor": "middle" }, label)];
+  return [svg("rect", { class: `label ${side}`, x: x - width / 2, y: y - 9, width, height: 18, rx: 9 }),
+    svg("text", { class: "labeltext", x, y: y + 4, "text-anchor": "middle" }, label)];
 }
 
 function hexagon(x, y) {

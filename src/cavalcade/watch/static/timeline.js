@@ -38,7 +38,7 @@ export class Strip {
     this.costs = game.steps.map((step) => costs(game, step));
     this.most = Math.max(1, ...this.costs.map((cost) => sum(Object.values(cost))));
     this.root = el("div", { class: "strip" });
-    this.legend = el("dl", { class: "legend" }, PARTS.map(([part, name]) => el("div", { "data-part": part }, el("dt", {}, name), el("dd"))));
+    this.legend = el("dl", { class: "sums" }, PARTS.map(([part, name]) => el("div", { "data-part": part }, el("dt", {}, name), el("dd"))));
     this.observer = new ResizeObserver(() => this.draw());
     this.observer.observe(this.root);
     const seek = (event) => {
@@ -110,7 +110,7 @@ export class Player {
     this.speed = el("select", { "aria-label": "Steps per second", onchange: () => this.playing && this.play() },
       SPEEDS.map((speed) => el("option", { value: speed, selected: speed === 4 }, `${speed}/s`)));
     this.place = el("output", { class: "place" });
-    this.controls = el("div", { class: "controls row" },
+    this.controls = el("div", { class: "transport row" },
       el("div", { class: "row tight" }, button("First step (home)", "first", () => this.go(0)), button("Step back (left arrow)", "back", () => this.go(this.t - 1)),
         this.toggleButton, button("Step forward (right arrow)", "forward", () => this.go(this.t + 1)), button("Last step (end)", "last", () => this.go(this.last)), this.speed, this.place),
       el("div", { class: "row tight jumps" }, jumps.map(([name, key, jump]) => el("button", { type: "button", onclick: () => this.jump(jump) }, name, el("kbd", { "aria-hidden": "true" }, key)))));
