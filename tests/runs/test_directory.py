@@ -1,11 +1,14 @@
 """Run directories: one process each, never overwritten."""
 
+import fcntl
 import json
 import os
 
 import pytest
 
+from cavalcade.config.base import RunConfig
 from cavalcade.core.errors import ConfigError, RunError
+from cavalcade.runs import directory
 from cavalcade.runs.directory import RunDirectory, open_run, provenance, write_whole
 from cavalcade.targets.cage2.config import Cage2Config
 
@@ -51,3 +54,14 @@ def test_a_place_that_cannot_be_written(tmp_path):
         RunDirectory(tmp_path / "file" / "run", Cage2Config).locked().__enter__()
     with pytest.raises(RunError, match="cannot be written: Not a directory"):
         write_whole(tmp_path / "file" / "x", "text")
+
+
+def test_a_look_at_the_lock_is_waited_for(tmp_path, monkeypatch):
+    """`watch` holds a shared lock for a moment to see whether a run is in use."""
+    (tmp_path / ".lock").touch()
+    handle = os.open(tmp_path / ".lock", os.O_RDONLY)
+    fcntl.flock(handle, fcntl.LOCK_SH)
+    monkeypatch.setattr(directory.time, "sleep", lambda _: fcntl.flock(handle, fcntl.LOCK_UN))
+    with RunDirectory(tmp_path, RunConfig).locked():
+        pass
+    os.close(handle)

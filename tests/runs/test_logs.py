@@ -1,10 +1,13 @@
 """Logs: held back, whole rows only, cut to a checkpoint."""
 
+import json
+
 import pytest
 
 from cavalcade.core.errors import RunError
 from cavalcade.runs import logs
 from cavalcade.runs.logs import Log
+from cavalcade.runs.notes import add_notes
 
 
 def test_rows_are_held_back_for_a_hundred(tmp_path, monkeypatch):
@@ -78,3 +81,11 @@ def test_no_half_rows_on_a_full_disk(tmp_path):
     log._file = whole  # somebody made room: nothing was lost
     log.close()
     assert (tmp_path / "log").read_text() == "one\ntwo\nthree\n"
+
+
+def test_notes_are_appended_with_their_update(tmp_path):
+    add_notes(tmp_path, 3, ["a worker was restarted", "höher"])
+    add_notes(tmp_path, 4, [])
+    add_notes(tmp_path, 5, ["again"])
+    rows = [json.loads(line) for line in (tmp_path / "notes.jsonl").read_text().splitlines()]
+    assert [(r["update"], r["note"]) for r in rows] == [(3, "a worker was restarted"), (3, "höher"), (5, "again")]

@@ -88,9 +88,12 @@ def run(args: list[str]) -> int:
 def _train(
     directory: RunDirectory[Any], config: RunConfig, ranks: Ranks, *, watch: bool, quiet: bool, **options: Any
 ) -> int:
-    quiet = quiet or not ranks.first
     with beside(directory.path, watch and ranks.first):
-        outcome = run_training(directory, config, quiet=quiet, ranks=ranks, **options)
+        return _trained(directory, config, ranks, quiet=quiet or not ranks.first, **options)
+
+
+def _trained(directory: RunDirectory[Any], config: RunConfig, ranks: Ranks, *, quiet: bool, **options: Any) -> int:
+    outcome = run_training(directory, config, quiet=quiet, ranks=ranks, **options)
     ranks.close()
     if not ranks.first:
         return 0

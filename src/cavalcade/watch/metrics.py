@@ -81,5 +81,8 @@ def _means(column: NDArray, starts: NDArray) -> NDArray:
 
 
 def _plain(values: NDArray) -> list[float | None]:
-    """Numbers for JSON, to six digits."""
-    return [float(f"{x:.6g}") if math.isfinite(x) else None for x in values.tolist()]
+    """Numbers for JSON, to six digits; None for NaN."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        scale = 10.0 ** np.clip(5 - np.floor(np.log10(np.abs(values))), 0, 22)
+        found = (np.round(values * scale) / scale).tolist()
+    return [None if x != x else x for x in found] if np.isnan(values).any() else found

@@ -94,7 +94,7 @@ export function panel(root, runs) {
     legend.replaceChildren(...(runs.length > 1 ? runs.map(entry) : []));
     const damaged = runs.reduce((sum, run) => sum + (run.data.damaged || 0), 0);
     const parts = [
-      series[0] && several ? `Line: mean over ${series.map((one) => one.policies).join(", ")} policies.` : "",
+      series[0] && several ? `Line: mean over ${[...new Set(series.map((one) => one.policies))].join(" or ")} policies${series.length > 1 ? " each" : ""}.` : "",
       runs.some((run) => run.data.sampled) ? "A long log: evenly spaced samples of it; drag over a part to see it in full." : "Drag to zoom, double-click to see all.",
       damaged ? `${damaged} damaged lines were skipped.` : "",
     ];

@@ -52,7 +52,7 @@ export async function show(root) {
 
   const title = el("h1", {}, folder || "runs");
   const counts = el("p", { class: "muted" });
-  const search = el("input", { type: "search", placeholder: "Filter by name or target", "aria-label": "Filter runs", oninput: (event) => { words = event.target.value.toLowerCase(); draw(); } });
+  const search = el("input", { type: "search", placeholder: "Filter runs", "aria-label": "Filter runs", oninput: (event) => { words = event.target.value.toLowerCase(); draw(); } });
   const chips = el("div", { class: "chips", role: "group", "aria-label": "States" });
   const compare = el("a", { class: "button primary", href: "#/", hidden: true }, "Compare");
   const body = el("div", { class: "runs", role: "table", "aria-label": "Runs" });
