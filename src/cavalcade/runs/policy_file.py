@@ -49,11 +49,11 @@ def read_policy_file(path: Path, network: MakeModule | None = None) -> Saved:
         with safe_open(path, "pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 — it is not a mapping
         counters = Counters(0, int(header["updates"]))
-        parts = [
+        policy, learner = (
             {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
             for prefix in (_POLICY, _LEARNER)
-        ]
-        return Saved(path, Snapshot(*parts, {}, counters), header["network"], header["config"], network)
+        )
+        return Saved(path, Snapshot(policy, learner, {}, counters), header["network"], header["config"], network)
     except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
         raise _damaged(path, error) from None
 

@@ -12,11 +12,10 @@ from typing import Any
 
 from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic
 from torch import Tensor
 
 from cavalcade.core.jit import routine
-from cavalcade.policy.compiled.vectors import LINE, Lines, Loop
+from cavalcade.policy.compiled.vectors import LINE, Lines, Loop, intrinsic
 
 _ROWS = 6  # of a block: 12 of the 16 vector registers of AVX2
 

@@ -4,10 +4,9 @@ from typing import Any
 
 from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic
 
 from cavalcade.core.jit import formula
-from cavalcade.policy.compiled.vectors import LINE, Lines, Loop
+from cavalcade.policy.compiled.vectors import LINE, Lines, Loop, intrinsic
 
 _TOGETHER = 4  # cache lines of a sum that stay in registers
 

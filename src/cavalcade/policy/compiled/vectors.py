@@ -3,10 +3,10 @@
 from typing import Any
 
 from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
+from numba import extending, types
 
 LINE = 64  # bytes: 16 float32, 8 float64
+intrinsic: Any = extending.intrinsic  # its type hints count the typing context among the arguments
 
 
 class Lines:

@@ -69,7 +69,7 @@ class RecurrentEngine(Engine):
         if self._precision == "tf32" and device.type != "cuda":
             raise ConfigError("precision is tf32, which needs a GPU; take fp32 or bf16")
         self.head = head_of(env)
-        self._fused_loss = device.type == "cpu" and isinstance(self.head, Choice)
+        self._fused_loss = device.type == "cpu" and machine.compile == "off" and isinstance(self.head, Choice)
         self.policy = policy.to(device)
         self.state = self.fresh_state(agents)
         self.experience = Experience(
