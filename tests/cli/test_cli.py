@@ -45,7 +45,7 @@ def test_version(capsys):
             ["fly"],
             [
                 "unknown command 'fly'",
-                "bench, completion, evaluate, export, payoff, play, profile, record, report, search, train, tune",
+                "bench, completion, evaluate, export, models, payoff, play, profile, record, report, search, train, ",
             ],
         ),
         (["play", "--red", "wolf"], ["red is 'wolf'", "bline", "meander", "sleep", "mixed"]),
@@ -190,6 +190,4 @@ def test_errors_are_one_line_on_plain_terminals_too():
         [sys.executable, "-m", "cavalcade", "export", "x"], capture_output=True, text=True, check=False,
         env=os.environ | {"PYTHONIOENCODING": "ascii"},
     )  # fmt: skip
-    assert (
-        done.stderr == "cavalcade export: --onnx PATH missing; usage: cavalcade export POLICY --onnx PATH [options]\n"
-    )
+    assert done.stderr == "cavalcade export: nothing to write; give --onnx FILE, --file FILE or --agent FILE\n"

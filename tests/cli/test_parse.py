@@ -163,7 +163,7 @@ MISTAKES = [
     ("train cage2 --workers 2", "unknown option --workers; cage2 does not have it, but cyborg, gym:, mettagrid"),
     ("train gym:CartPole-v1 --env-options size", "env_options has 'size'; each must be name=value"),
     ("play --wings X", "unknown option --wings; cavalcade play --help-all lists the options"),
-    ("export x", "--onnx PATH missing; usage: cavalcade export POLICY --onnx PATH [options]"),
+    ("export x", "nothing to write; give --onnx FILE, --file FILE or --agent FILE"),
     ("search cage2 --total-episodes few", "total_episodes is 'few'; it must be a whole number of at least 1"),
     ("tune cage2 --seconds soon", "seconds is 'soon'; it must be a number"),
 ]

@@ -89,7 +89,7 @@ class RecurrentNetwork(nn.Module):
         return {"core": self._core, "width": self.width, "actions": self.actions}
 
     def compile(self, *, mode: str) -> None:
-        """Compiles the forward pass by torch.compile, in place; names of parameters stay.
+        """Compiles torch's forward pass by torch.compile, in place; names of parameters stay.
 
         Sums of embeddings and sequences of the core are left out: their kernels are compiled already, and torch.compile
         cannot look into them.
@@ -170,6 +170,10 @@ class TokenPolicy(RecurrentNetwork):
         parameters = Parameters(*encoding, *heads, *core)  # pyright: ignore[reportArgumentType]
         logits, values, features, after = self._passes(observation, state, begins, parameters)
         return Output(logits, values, features), after
+
+    def compile(self, *, mode: str) -> None:
+        self.compiled = False
+        super().compile(mode=mode)
 
     def described(self) -> dict[str, Any]:
         known = {"features": list(self.layout.features), "tags": self.layout.tags, "tokens": self.layout.tokens}

@@ -135,7 +135,7 @@ class CompiledNetwork:
         memory = Memory(*(x.numpy() for x in (*_pair(before, none), *_pair(after, none))))
         seen = self._bytes(tokens)
         w = self._weights(p)
-        begun = np.ascontiguousarray(begins)
+        begun = np.ascontiguousarray(np.broadcast_to(begins, (h, b)))  # kernels do not check bounds
         forward(shape, seen, begun, w, space.work, memory, features.numpy(), logits.numpy(), values.numpy())
         inner = self.inner
         shown = features.view(h, b, -1)[..., :inner]
