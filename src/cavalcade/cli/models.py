@@ -7,6 +7,8 @@ from cavalcade import models
 from cavalcade.cli.options import Positional
 from cavalcade.cli.parse import parse
 
+_CELLS = 9  # of the official protocol
+
 
 @dataclass(frozen=True)
 class Options:
@@ -43,5 +45,6 @@ def _card_text(card: dict[str, Any]) -> str:
             for name, (mean, interval) in found["cells"].items():
                 lines.append(f"  {name:<12} {mean:8.2f} ± {interval:.2f}")
             mean, interval = found["total"]
-            lines.append(f"  {'total':<12} {mean:8.2f} ± {interval:.2f}")
+            name = "total" if len(found["cells"]) == _CELLS else f"sum of {len(found['cells'])}"
+            lines.append(f"  {name:<12} {mean:8.2f} ± {interval:.2f}")
     return "\n".join([*lines, "", f"limits    {card['limits']}", f"licence   {card['licence']}"])
