@@ -18,8 +18,8 @@ from cavalcade.runs.policy_file import SUFFIX, write_policy_file
 
 VALIDATION = 5_000  # games per Red
 LIMITS = (
-    "Trained for the agents of the challenge, without Green, on the revision named; on the other one, against other Reds "
-    "and in changed scenarios it may play worse. Needs the mask of decoys that can be deployed, which Blue knows."
+    "Trained for the agents of the challenge, without Green, on the revision named; on the other one, against other "
+    "Reds and in changed scenarios it may play worse. Needs the mask of decoys that can be deployed, which Blue knows."
 )
 TABLE = "Blue's table of 13 hosts"
 EXTRAS = {
