@@ -23,7 +23,7 @@ def load_policy(
     """
     path = Path(path)
     if is_file(path):
-        saved = read_policy_file(model_file(path) if is_model(path) else path, network)._replace(path=path)
+        saved = read_policy_file(_file_of(path), network)._replace(path=path)
     else:
         saved = _in_checkpoint(checkpoint_in(path), network)
     if check:
@@ -43,6 +43,10 @@ def is_file(path: Path) -> bool:
     return is_model(path) or (path.suffix == SUFFIX and path.is_file())
 
 
+def _file_of(path: Path) -> Path:
+    return model_file(path) if is_model(path) else path
+
+
 def is_saved(path: str | Path) -> bool:
     """Whether there is anything to load a policy from."""
     return is_model(path) or Path(path).exists()
@@ -52,4 +56,4 @@ def trained_on(path: Path) -> str:
     """Target of a run, a checkpoint, a policy file or a model; empty if unknown."""
     if not is_file(path):
         return target_of(path)
-    return str(read_header(model_file(path) if is_model(path) else path)["config"].get("target", ""))
+    return str(read_header(_file_of(path))["config"].get("target", ""))

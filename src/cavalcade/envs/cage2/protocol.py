@@ -42,7 +42,8 @@ def episode_returns(actor: Actor, env: Cage2) -> NDArray[np.float64]:
     with free_threads():
         for _ in range(env.params.horizon):
             env.step(actor(env))
-            weighted += np.rint(10 * env.buffers.reward)
+            if env.params.objective != RETURN:
+                weighted += np.rint(10 * env.buffers.reward)
     return (env.final_total if env.params.objective == RETURN else weighted) / 10
 
 
