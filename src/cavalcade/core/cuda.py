@@ -28,6 +28,11 @@ def _settings() -> Any:
 _settings().CUDA_LOW_OCCUPANCY_WARNINGS = 0  # small batches are the user's choice
 
 
+def simulated() -> bool:
+    """Whether Numba's CUDA simulator runs kernels: it has no warps."""
+    return bool(config.ENABLE_CUDASIM)
+
+
 def check_device() -> None:
     """Raises `ConfigError` if there is no usable GPU."""
     if not cuda.is_available():

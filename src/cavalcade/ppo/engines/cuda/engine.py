@@ -1,7 +1,9 @@
 """PPO on one device: a rollout is one CUDA graph, an update another; the host reads results after each of them.
 
 Everything that varies between updates is in tensors: learning rates, counters, seeds, active policies. A minibatch is a
-share of the environments with all their steps, in a random order from counter-based random numbers.
+share of the environments with all their steps, in a random order from counter-based random numbers. In an update the
+network runs once per distinct observation of a minibatch (`dedup`, `row_loss`): after each rollout the host reads how
+many there are at most, and records the update anew if that number has left the range the graph was made for.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -17,20 +19,24 @@ from cavalcade.core.contract import Environment
 from cavalcade.core.device import matmul_precision
 from cavalcade.core.device_games import DeviceGames
 from cavalcade.core.errors import ConfigError, TrainingError
-from cavalcade.policy.mlp import NETS
 from cavalcade.ppo.algorithm import learning_rates, named, optimise
 from cavalcade.ppo.engine import PopulationEngine
+from cavalcade.ppo.engines.cuda.dedup import SortedSamples
 from cavalcade.ppo.engines.cuda.network import Network
 from cavalcade.ppo.engines.cuda.ops import Ops
 from cavalcade.ppo.engines.cuda.rollout import PackedRollout
+from cavalcade.ppo.engines.cuda.row_loss import Experience
 from cavalcade.ppo.objective import METRICS, Coefficients
 from cavalcade.ppo.returns import return_scale
 from cavalcade.ppo.rollout import Episodes
-from cavalcade.ppo.update import adam_step
 
-_ACTOR, _CRITIC = NETS
 TOO_LARGE = "games, networks or experience do not fit into the GPU; lower --num-envs, --rollout-steps or --policies"
 _ON_HOST = ("counters",)  # fields of the state that stay on the host
+_UNIT, _MARGIN, _EXCESS = (
+    256,
+    1.25,
+    3,
+)  # room for rows: at least, times those found; less when it is so many times
 
 
 class CudaEngine(PopulationEngine):
@@ -59,63 +65,81 @@ class CudaEngine(PopulationEngine):
         self._ends = [t for t in range(steps) if (t + 1) % min(games.horizon, steps) == 0]
         width = len(env.episode_stat_names) if games.episode_stats is not None else 0
         shape = (games.words.shape[1], games.mask_words.shape[1], len(self._ends), width)
-        self.rollout = PackedRollout.allocate(self.policies, steps, n, *shape, self.device)
+        self.rollout = PackedRollout.allocate(self.policies, steps, n, *shape, self.device, self.dtype)
         self._ops = Ops(self.device)
-        self._tf32, self._kind = precision == "tf32", torch.bfloat16 if precision == "bf16" else torch.float32
+        self._tf32, self._kind = precision == "tf32", torch.bfloat16 if precision == "bf16" else self.dtype
         self._player = Network(self.spec, self.state.weights, n, self._kind)
         self._gradient, self._part = (torch.zeros_like(self.state.weights) for _ in range(2))
         self._graphs: dict[str, Any] = {}
         self._means: tuple[Tensor, Tensor] | None = None  # of the latest update, written by its graph
         self._changed = False  # state, keys or games, from outside
+        self._room, self._pieces = 0, config.grad_accum  # rows of a piece of a minibatch; pieces of each
         self._allocate()
-        self._make_room()
+        self._cut()
 
-    def _make_room(self) -> None:
-        """Allocates the buffers of a minibatch and tries a gradient; if memory runs out, tries smaller pieces."""
+    def _cut(self) -> None:
+        """Allocates the order of samples for minibatches of so many pieces."""
         c = self.config
-        share, self._pieces = c.num_envs // c.minibatches, c.grad_accum
+        parts, distinct = c.minibatches * self._pieces, c.dedup != "off"
+        self._sorted = SortedSamples(self._ops, self.rollout, c.epochs, parts, distinct=distinct)
+        self._graphs.pop("rollout", None)
+
+    def _found(self) -> int:
+        """Reads how many rows there are: the most in a piece of a minibatch; notes their share of all samples."""
+        most, rows = self._sorted.counts.tolist()
+        self._share = rows / self._sorted.total
+        return most
+
+    def _make_room(self, rows: int) -> None:
+        """Allocates the buffers of a piece of a minibatch for so many rows; makes smaller pieces if memory runs out."""
+        if rows <= self._room <= max(_EXCESS * rows, _UNIT):
+            return
+        share = self.config.num_envs // self.config.minibatches
+        recorded = "update" in self._graphs
+        self._graphs.pop("update", None)
         while True:
             try:
-                self._allocate_minibatch()
-                with matmul_precision(self._tf32):
-                    self._minibatch(0, share)
-                return
+                self._allocate_piece(rows)
+                break
             except torch.OutOfMemoryError:
                 if share % (2 * self._pieces):
                     raise TrainingError(TOO_LARGE) from None
                 self._pieces *= 2
-                if hasattr(self, "_network"):
-                    del self._network  # its memory is needed
+                self.__dict__.pop("_network", None)  # its memory is needed
                 torch.cuda.empty_cache()
+                self._cut()
+                self._sorted.find(self._orders, self._counter)
+                rows = self._found()
                 self.notes = [f"out of memory: minibatches are computed in {self._pieces} pieces"]
+        if recorded:
+            self._graphs["update"] = None  # everything is compiled: record it at once
 
-    def _allocate_minibatch(self) -> None:
-        """Allocates the buffers of a piece of a minibatch."""
-        c, policies = self.config, self.policies
-        samples = c.rollout_steps * (c.num_envs // c.minibatches // self._pieces)
-        zeros = self._zeros
-        self._network = Network(self.spec, self.state.weights, samples, self._kind)
-        self._words = zeros(policies, samples, self.games.words.shape[1], of=torch.int64)
-        self._d_logits, self._d_values = zeros(policies, self.spec.padded_actions, samples), zeros(policies, 1, samples)
-        self._terms = zeros(len(METRICS), policies, samples)
+    def _allocate_piece(self, rows: int) -> None:
+        """Allocates networks and gradients for so many rows, and some more."""
+        policies, zeros, size = self.policies, self._zeros, self._sorted.size
+        self._room = room = min(max(int(_MARGIN * rows) // _UNIT + 1, 1) * _UNIT, -(-size // 8) * 8)
+        self._network = Network(self.spec, self.state.weights, room, self._kind)
+        self._words = zeros(policies, room, self.games.words.shape[1], of=torch.int64)
+        self._d_logits, self._d_values = zeros(policies, room, self.spec.padded_actions), zeros(policies, 1, room)
+        chunks = policies * -(-size // self._ops.lanes)
+        self._partial = zeros(chunks, 2, self.spec.actions + 1)
+        self._terms = zeros(len(METRICS), chunks)
 
     def _allocate(self) -> None:
         """Allocates everything else that kernels read and write."""
         c, zeros, policies, n = self.config, self._zeros, self.policies, self.config.num_envs
         h, held = self.hyper, self.array
-        self._order = torch.arange(n, device=self.device).repeat(policies, 1)
-        self._sorted = zeros(policies, n, of=torch.int64)
         self._totals = zeros(policies, c.rollout_steps, n, of=torch.float64)
         self._clock, self._counter = zeros(policies, of=torch.int64), zeros(policies, of=torch.int64)
         self._rates = zeros(policies)
-        self._scale = torch.ones(policies, device=self.device)
+        self._scale = torch.ones(policies, dtype=self.dtype, device=self.device)
         self._gamma, self._decay = held(h.gamma), held(h.gamma * h.gae_lambda)
         self._limit_kl, self._grad_clip = held(h.target_kl), held(h.grad_clip)
         self._coefficients = Coefficients(held(h.clip), held(h.value_coef), held(h.entropy_coef), held(h.value_clip))
         self._keys, self._orders = self._ops.moved(self.action_keys), self._ops.moved(self.shuffle_keys)
 
-    def _zeros(self, *shape: int, of: torch.dtype = torch.float32) -> Tensor:
-        return torch.zeros(shape, dtype=of, device=self.device)
+    def _zeros(self, *shape: int, of: torch.dtype | None = None) -> Tensor:
+        return torch.zeros(shape, dtype=of or self.dtype, device=self.device)
 
     def set_threads(self, threads: int) -> None:
         """Does nothing: the work is on the device."""
@@ -125,8 +149,10 @@ class CudaEngine(PopulationEngine):
         if self._changed:
             self._take_over()
         self._clock.copy_(self.state.counters[:, 0])
+        self._counter.copy_(self.state.counters[:, 1])
         self._run("rollout", self._rollout)
         self.games.played()
+        self._make_room(self._found())
         self.state.counters[:, 0] += self.config.rollout_steps
         self.timer.lap("rollout")
         return self.episodes()
@@ -146,8 +172,7 @@ class CudaEngine(PopulationEngine):
         """As `Engine.update`, with the whole update as one graph and one read of metrics at the end."""
         self.timer.skip()
         rates = learning_rates(self, progress)
-        self._rates.copy_(torch.as_tensor(np.asarray(rates, np.float32)), non_blocking=True)
-        self._counter.copy_(self.state.counters[:, 1])
+        self._rates.copy_(torch.as_tensor(np.asarray(rates)), non_blocking=True)
         self._run("update", self._update)
         assert self._means is not None
         found = named(*self.on_host(*self._means), rates) | self.finish()
@@ -160,7 +185,7 @@ class CudaEngine(PopulationEngine):
         self._means = optimise(self, self._rates, self._limit_kl)
 
     def array(self, values: NDArray) -> Tensor:
-        return torch.as_tensor(np.asarray(values, np.float32)).to(self.device)
+        return torch.as_tensor(np.asarray(values), dtype=self.dtype).to(self.device)
 
     def on_host(self, means: Tensor, norms: Tensor) -> tuple[NDArray, NDArray]:
         """Reads both in one transfer."""
@@ -169,7 +194,7 @@ class CudaEngine(PopulationEngine):
 
     def finish(self) -> dict[str, NDArray]:
         self.state.counters[:, 1] += 1
-        return {}
+        return {"distinct_observations": np.full(self.policies, self._share)}
 
     def _run(self, name: str, work: Callable[[], None]) -> None:
         """Runs work; on a GPU eagerly the first time, then as a CUDA graph."""
@@ -200,7 +225,8 @@ class CudaEngine(PopulationEngine):
         for t in range(self.config.rollout_steps):
             words, masks = g.words.view(*shape, -1), g.mask_words.view(*shape, -1)
             r.words[:, t], r.mask_words[:, t] = words, masks
-            logits, values = self._seen(self._player, words)
+            g.observe(words, self._player.x)
+            logits, values = self._player.forward()
             self._ops.draw(n, g.mask_bits, self.spec.actions, logits, values, g.mask_words, self._keys, self._clock, t,
                 g.actions, r.action, r.log_prob, r.value,
             )  # fmt: skip
@@ -213,18 +239,12 @@ class CudaEngine(PopulationEngine):
                 self._finish(t, end)
                 end += 1
         r.last_value.copy_(self._value(g.words.view(*shape, -1)))
-
-    def _seen(self, network: Network, words: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits and values of observations, (P, b, W)."""
-        self.games.observe(words, network.x)
-        network.load()
-        return network.forward(_ACTOR).float(), network.forward(_CRITIC).float()
+        self._sorted.find(self._orders, self._counter)
 
     def _value(self, words: Tensor) -> Tensor:
         """Values of one observation per environment, (P, N)."""
         self.games.observe(words, self._player.x)
-        self._player.load()
-        return self._player.forward(_CRITIC)[:, 0].float()
+        return self._player.values()[:, 0]
 
     def _finish(self, t: int, end: int) -> None:
         """Records the episodes that end in step t: kinds, statistics, and values of final observations."""
@@ -236,55 +256,53 @@ class CudaEngine(PopulationEngine):
             value = self._value(g.final_words.view(*shape, -1))
             r.bootstrap[:, t] = torch.where(g.truncated.view(shape), value, 0.0)
 
-    def minibatches(self, epoch: int) -> Iterator[int]:
-        """The first environment of each minibatch, in the random order of the epoch."""
-        self._shuffle(epoch)
-        share = self.config.num_envs // self.config.minibatches
+    def minibatches(self, epoch: int) -> Iterator[tuple[int, int]]:
+        """Epoch and number of each minibatch."""
         for m in range(self.config.minibatches):
-            yield m * share
+            yield epoch, m
 
-    def gradient(self, batch: int, active: Tensor) -> Tensor:
-        terms = self._minibatch(batch, self.config.num_envs // self.config.minibatches)
-        return torch.where(active, terms, 0.0)
+    def gradient(self, batch: tuple[int, int], active: Tensor) -> Tensor:
+        return torch.where(active, self._minibatch(*batch), 0.0)
 
     def step(self, rates: Tensor, active: Tensor) -> Tensor:
-        s = self.state
-        return adam_step(
-            s.weights, self._gradient, s.first_moment, s.second_moment, s.adam_steps, rates, self._grad_clip, active
-        )
+        s, g = self.state, self._gradient
+        norms = g.norm(dim=1)
+        s.adam_steps += active
+        self._ops.adam(
+            g.numel(), s.weights, g, s.first_moment, s.second_moment, s.adam_steps, rates, self._grad_clip, norms,
+            active,
+        )  # fmt: skip
+        return torch.where(active, norms, 0.0)
 
-    def _shuffle(self, epoch: int) -> None:
-        """Writes a random order of each policy's environments; not needed with one minibatch."""
-        if self.config.minibatches > 1:
-            self._ops.shuffle_key(self._sorted.numel(), self._orders, self._counter, epoch, self._sorted)
-            self._order.copy_(self._sorted.argsort(dim=1))
-
-    def _minibatch(self, first: int, share: int) -> Tensor:
+    def _minibatch(self, epoch: int, m: int) -> Tensor:
         """Computes the gradient of a minibatch; returns its `METRICS`, (M, P)."""
         if self._pieces == 1:
-            return self._piece(first, share, self._gradient)
+            return self._piece(epoch, m, self._gradient)
         self._gradient.zero_()
-        size, means = share // self._pieces, []
+        means = []
         for i in range(self._pieces):
-            means.append(self._piece(first + i * size, size, self._part))
+            means.append(self._piece(epoch, m * self._pieces + i, self._part))
             self._gradient += self._part / self._pieces
         return torch.stack(means).mean(0)
 
-    def _piece(self, first: int, share: int, gradient: Tensor) -> Tensor:
+    def _piece(self, epoch: int, part: int, gradient: Tensor) -> Tensor:
         """As `_minibatch`, for a piece of it."""
-        r, samples = self.rollout, self._words.shape[1]
-        chosen = self._order[:, first : first + share]
-        index = chosen[:, None, :, None].expand(-1, r.words.shape[1], -1, r.words.shape[3])
-        torch.gather(r.words, 2, index, out=self._words.view(*index.shape))
-        logits, values = self._seen(self._network, self._words)
-        self._ops.loss(self.policies * samples, self.games.mask_bits, self.spec.actions, self._coefficients, samples,
-            logits, values, self._order, first,
-            r.mask_words.view(-1, r.mask_words.shape[3]), r.action, r.log_prob, r.value, r.advantage, r.returns,
-            self._d_logits, self._d_values, self._terms,
+        r, ops, net, b = self.rollout, self._ops, self._network, self._sorted.size
+        s, first = self._sorted.of(epoch), part * self.policies * b
+        ops.take_row(self.policies * b, s, first, b, r.words.flatten(0, 2), self._words)
+        self.games.observe(self._words, net.x)
+        logits, values = net.forward()
+        self._d_logits.zero_()
+        self._d_values.zero_()
+        x = Experience(r.mask_words.flatten(0, 2), *(
+            y.flatten() for y in (r.action, r.log_prob, r.value, r.advantage, r.returns)
+        ))  # fmt: skip
+        ops.row_loss(
+            self.policies, self.games.mask_bits, self.spec.actions, b, self._coefficients, first, s, x, logits, values,
+            self._d_logits, self._d_values, self._partial, self._terms,
         )  # fmt: skip
-        self._network.backward(_ACTOR, self._d_logits, gradient)
-        self._network.backward(_CRITIC, self._d_values, gradient)
-        return self._terms.mean(2)
+        net.backward(self._d_logits, self._d_values, gradient)
+        return self._terms.view(len(METRICS), self.policies, -1).sum(2)
 
     def prepare(self, progress: float | NDArray) -> None:
         r, s, n = self.rollout, self.state, self.games.num_envs

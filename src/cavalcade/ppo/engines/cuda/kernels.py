@@ -1,31 +1,86 @@
-"""The functions of `sample` for all environments or samples, on a GPU: one thread each."""
+"""The functions of this folder on a GPU: a thread per environment, sample or weight, or a warp that shares a row.
+
+In Numba's CUDA simulator, which has no warps, a single thread takes the place of one.
+"""
 
 from functools import partial
 
-from cavalcade.core.cuda import cuda, gpu_kernel
-from cavalcade.ppo.engines.cuda import sample
+import numpy as np
+
+from cavalcade.core.cuda import cuda, gpu_kernel, simulated
+from cavalcade.ppo.engines.cuda import rows, sample
+from cavalcade.ppo.engines.cuda.choice import choice_of
+from cavalcade.ppo.engines.cuda.lanes import ONE, Lanes
+from cavalcade.ppo.engines.cuda.row_loss import SCRATCH, row_loss_of
 from cavalcade.ppo.gae import gae_environment
 
 # fmt: off
+
+MOST_ACTIONS = 160
+_ALL = 0xFFFFFFFF  # lanes of a warp
+_WARP = 32
+
+
+@cuda.jit(device=True)
+def _total(x):
+    x += cuda.shfl_xor_sync(_ALL, x, 16)
+    x += cuda.shfl_xor_sync(_ALL, x, 8)
+    x += cuda.shfl_xor_sync(_ALL, x, 4)
+    x += cuda.shfl_xor_sync(_ALL, x, 2)
+    x += cuda.shfl_xor_sync(_ALL, x, 1)
+    return x
+
+
+@cuda.jit(device=True)
+def _largest(x):
+    x = max(x, cuda.shfl_xor_sync(_ALL, x, 16))
+    x = max(x, cuda.shfl_xor_sync(_ALL, x, 8))
+    x = max(x, cuda.shfl_xor_sync(_ALL, x, 4))
+    x = max(x, cuda.shfl_xor_sync(_ALL, x, 2))
+    return max(x, cuda.shfl_xor_sync(_ALL, x, 1))
+
+
+@cuda.jit(device=True)
+def _running(x, lane):
+    step = 1
+    while step < _WARP:
+        before = cuda.shfl_up_sync(_ALL, x, step)
+        x += before if lane >= step else 0 * before
+        step *= 2
+    return x
+
+
+@cuda.jit(device=True)
+def _take(x, lane):
+    return cuda.shfl_sync(_ALL, x, lane)
+
+
+LANES = ONE if simulated() else Lanes(_WARP, _total, _largest, _running, _take)
+_width, _per_lane = LANES.count, -(-MOST_ACTIONS // LANES.count)
+_choice, _row_loss = choice_of(LANES), row_loss_of(LANES)
+_draw, _greedy, _chunk, _join = _choice.draw, _choice.greedy, _row_loss.chunk, _row_loss.join
+_SCRATCH = len(SCRATCH)
 
 
 @partial(gpu_kernel, fastmath=True)
 def draw(
     count, bits, outputs, logits, values, masks, keys, clock, t, actions, store_action, store_log_prob, store_value
 ):
-    i = cuda.grid(1)
+    thread = cuda.grid(1)
+    i, lane = thread // _width, thread % _width
     if i < count:
-        sample.draw(
-            i, bits, outputs, logits, values, masks, keys, clock, t, actions, store_action, store_log_prob,
+        _draw(
+            i, lane, bits, outputs, logits, values, masks, keys, clock, t, actions, store_action, store_log_prob,
             store_value,
         )
 
 
 @gpu_kernel
 def greedy(count, bits, outputs, logits, masks, actions):
-    i = cuda.grid(1)
+    thread = cuda.grid(1)
+    i, lane = thread // _width, thread % _width
     if i < count:
-        sample.greedy(i, bits, outputs, logits, masks, actions)
+        _greedy(i, lane, bits, outputs, logits, masks, actions)
 
 
 @gpu_kernel
@@ -49,19 +104,6 @@ def shuffle_key(count, keys, counter, epoch, out):
         sample.shuffle_key(i, keys, counter, epoch, out)
 
 
-@partial(gpu_kernel, fastmath=True)
-def loss(
-    count, bits, outputs, c, samples, logits, values, order, first, masks, action, log_prob, value, advantage,
-    returns, d_logits, d_values, terms,
-):
-    i = cuda.grid(1)
-    if i < count:
-        sample.loss(
-            i, bits, outputs, c, samples, logits, values, order, first, masks, action, log_prob, value, advantage,
-            returns, d_logits, d_values, terms,
-        )
-
-
 @gpu_kernel
 def gae(count, reward, value, ended, bootstrap, last_value, scale, gamma, decay, advantage, returns):
     i = cuda.grid(1)
@@ -70,3 +112,68 @@ def gae(count, reward, value, ended, bootstrap, last_value, scale, gamma, decay,
         gae_environment(
             reward, value, ended, bootstrap, last_value, scale, gamma, decay, advantage, returns, i // n, i % n
         )
+
+
+@gpu_kernel
+def row_key(count, words, samples, bits, keys):
+    i = cuda.grid(1)
+    if i < count:
+        rows.row_key(i, words, samples, bits, keys)
+
+
+@gpu_kernel
+def begins(count, order, words, samples, found):
+    i = cuda.grid(1)
+    if i < count:
+        rows.begins(i, order, words, samples, found)
+
+
+@gpu_kernel
+def minibatch_of(count, order, place, share, steps, found):
+    i = cuda.grid(1)
+    if i < count:
+        rows.minibatch_of(i, order, place, share, steps, found)
+
+
+@gpu_kernel
+def begins_again(count, position, row, order, b, taken, found):
+    i = cuda.grid(1)
+    if i < count:
+        rows.begins_again(i, position, row, order, b, taken, found)
+
+
+@gpu_kernel
+def row_number(count, counted, b, row):
+    i = cuda.grid(1)
+    if i < count:
+        rows.row_number(i, counted, b, row)
+
+
+@gpu_kernel
+def take_row(count, s, first, b, words, found):
+    i = cuda.grid(1)
+    if i < count:
+        rows.take_row(i, s, first, b, words, found)
+
+
+@partial(gpu_kernel, fastmath=True)
+def chunk(count, bits, actions, b, c, first, s, x, logits, values, d_logits, d_values, parts, terms):
+    thread = cuda.grid(1)
+    i, lane = thread // _width, thread % _width
+    mine = cuda.local.array((_SCRATCH, _per_lane), np.float32)
+    if i < count:
+        _chunk(i, lane, mine, bits, actions, b, c, first, s, x, logits, values, d_logits, d_values, parts, terms)
+
+
+@gpu_kernel
+def join(count, actions, b, first, s, parts, d_logits, d_values):
+    i = cuda.grid(1)
+    if i < count:
+        _join(i // (actions + 1), i % (actions + 1), actions, b, first, s, parts, d_logits, d_values)
+
+
+@gpu_kernel
+def adam(count, weights, gradient, first, second, steps, rates, limits, norms, active):
+    i = cuda.grid(1)
+    if i < count:
+        sample.adam(i, weights, gradient, first, second, steps, rates, limits, norms, active)

@@ -1,7 +1,9 @@
 """Forward and backward passes of a population of perceptrons, features first: (P, features, samples).
 
-The same networks and weights as `policy.mlp`, with the derivative written out instead of autograd. The inputs of a
-layer have a row of ones appended, so that a layer is one matrix product: biases follow the weights in memory.
+The same networks and weights as `policy.mlp`, with the derivative written out instead of autograd. Actor and critic
+have equal hidden layers, so one product computes both. The inputs of a layer have a row of ones appended, so that a
+layer is one product: biases follow the weights in memory. Logits are laid out rows first, (P, samples, A), since
+softmax and loss go through them by sample.
 """
 
 import torch
@@ -9,51 +11,75 @@ from torch import Tensor
 
 from cavalcade.policy.mlp import NETS, Layer, MlpSpec
 
+_ACTOR, _CRITIC = NETS
+
 
 class Network:
-    """Actors and critics for a fixed number of samples; `kind`: dtype of the products, weights stay float32."""
+    """Actors and critics for a fixed number of samples; `kind`: dtype of the products, weights keep theirs."""
 
-    def __init__(self, spec: MlpSpec, weights: Tensor, samples: int, kind: torch.dtype = torch.float32):
-        self.spec, self.kind, self._weights = spec, kind, weights
-        policies = len(weights)
+    def __init__(self, spec: MlpSpec, weights: Tensor, samples: int, kind: torch.dtype):
+        self.kind, self._weights = kind, weights
+        self._policies = policies = len(weights)
+        actor, critic = (spec.layers(net) for net in NETS)
+        self._pairs, self._heads = list(zip(actor[:-1], critic[:-1], strict=True)), (actor[-1], critic[-1])
 
-        def ones(rows: int) -> Tensor:
-            return torch.ones(policies, rows, samples, dtype=kind, device=weights.device)
+        def ones(*shape: int) -> Tensor:
+            return torch.ones(policies, *shape, dtype=kind, device=weights.device)
 
-        self._x = ones(spec.inputs + 1)
-        full = kind == torch.float32
-        self.x = self._x[:, :-1] if full else self._x[:, :-1].float()  # (P, O, b): write observations here
-        layers = {net: spec.layers(net) for net in NETS}
-        self._hidden = {net: [ones(layer.fan_out + 1) for layer in layers[net][:-1]] for net in NETS}
-        self.output = {net: ones(layers[net][-1].columns) for net in NETS}  # columns in use come first
+        self.x = torch.zeros(policies, spec.inputs, samples, dtype=weights.dtype, device=weights.device)
+        self._inputs = [ones(2, layer.fan_in + 1, samples) for layer in actor]  # of each layer, of both nets
+        self._logits, self._values = ones(samples, actor[-1].columns), ones(1, samples)
 
-    def load(self) -> None:
-        """Converts the observations written to `x` to the dtype of the products."""
-        if self.kind != torch.float32:
-            self._x[:, :-1] = self.x
+    def forward(self) -> tuple[Tensor, Tensor]:
+        """Logits (P, b, A or more) and values (P, 1, b) of the observations in `x`."""
+        self._hidden()
+        actor = self._layer(self._weights, self._heads[0]).to(self.kind)
+        torch.bmm(self._inputs[-1][:, 0].transpose(1, 2), actor, out=self._logits)
+        return self._logits.to(self._weights.dtype), self._value()
 
-    def _matrix(self, tensor: Tensor, layer: Layer) -> Tensor:
+    def values(self) -> Tensor:
+        """Values (P, 1, b) of the observations in `x`."""
+        self._hidden()
+        return self._value()
+
+    def _value(self) -> Tensor:
+        critic = self._layer(self._weights, self._heads[1]).to(self.kind)
+        torch.bmm(critic.transpose(1, 2), self._inputs[-1][:, 1], out=self._values)
+        return self._values.to(self._weights.dtype)
+
+    def _hidden(self) -> None:
+        """Runs the hidden layers of both nets."""
+        self._inputs[0][:, :, :-1] = self.x.unsqueeze(1)
+        for i, layers in enumerate(self._pairs):
+            out = self._flat(i + 1)[:, :-1]
+            torch.bmm(self._pair(self._weights, *layers).flatten(0, 1).transpose(1, 2), self._flat(i), out=out)
+            out.tanh_()
+
+    def backward(self, d_logits: Tensor, d_values: Tensor, gradient: Tensor) -> None:
+        """Writes the gradient of the weights, (P, D), given those of logits and values."""
+        last, down, across = self._inputs[-1], d_logits.to(self.kind), d_values.to(self.kind)
+        actor, critic = (self._layer(self._weights, layer)[:, :-1].to(self.kind) for layer in self._heads)
+        self._layer(gradient, self._heads[0]).copy_(torch.bmm(last[:, 0], down))
+        self._layer(gradient, self._heads[1]).copy_(torch.bmm(last[:, 1], across.transpose(1, 2)))
+        d = torch.stack([torch.bmm(actor, down.transpose(1, 2)), critic * across], dim=1).flatten(0, 1)
+        for i in reversed(range(len(self._pairs))):
+            d = torch.ops.aten.tanh_backward(d, self._flat(i + 1)[:, :-1])
+            found = torch.bmm(self._flat(i), d.transpose(1, 2))
+            self._pair(gradient, *self._pairs[i], own=True).copy_(found.unflatten(0, (self._policies, 2)))
+            if i:
+                d = torch.bmm(self._pair(self._weights, *self._pairs[i]).flatten(0, 1)[:, :-1], d)
+
+    def _flat(self, i: int) -> Tensor:
+        """The inputs of layer i, with a batch of both nets of all policies."""
+        return self._inputs[i].flatten(0, 1)
+
+    def _layer(self, tensor: Tensor, layer: Layer) -> Tensor:
         """Weights and biases of a layer, (P, in + 1, columns), a view."""
         return tensor[:, layer.weight : layer.bias + layer.columns].unflatten(1, (layer.fan_in + 1, layer.columns))
 
-    def forward(self, net: str) -> Tensor:
-        """Runs one of `NETS` on the loaded observations; returns its output, (P, out, b)."""
-        h = self._x
-        outputs = [hidden[:, :-1] for hidden in self._hidden[net]] + [self.output[net]]
-        for layer, out, following in zip(self.spec.layers(net), outputs, [*self._hidden[net], None], strict=True):
-            weight = self._matrix(self._weights, layer).transpose(1, 2).to(self.kind)
-            torch.bmm(weight, h, out=out)
-            if following is not None:
-                out.tanh_()
-                h = following
-        return self.output[net]
-
-    def backward(self, net: str, upstream: Tensor, gradient: Tensor) -> None:
-        """Writes the gradient of a net's weights, (P, D), given that of its output (upstream)."""
-        layers, d = self.spec.layers(net), upstream.to(self.kind)
-        inputs = [self._x, *self._hidden[net]]
-        for layer, h in zip(reversed(layers), reversed(inputs), strict=True):
-            self._matrix(gradient, layer).copy_(torch.bmm(h, d.transpose(1, 2)))
-            if layer is not layers[0]:
-                weight = self._matrix(self._weights, layer)[:, :-1].to(self.kind)
-                d = torch.ops.aten.tanh_backward(torch.bmm(weight, d), h[:, :-1])
+    def _pair(self, tensor: Tensor, actor: Layer, critic: Layer, *, own: bool = False) -> Tensor:
+        """A hidden layer of both nets, (P, 2, in + 1, out): a view (own), or in the dtype of the products."""
+        shape = (len(tensor), 2, actor.fan_in + 1, actor.columns)
+        strides = (tensor.stride(0), critic.weight - actor.weight, actor.columns, 1)
+        view = tensor.as_strided(shape, strides, tensor.storage_offset() + actor.weight)
+        return view if own else view.to(self.kind)

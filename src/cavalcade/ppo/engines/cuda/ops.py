@@ -6,13 +6,14 @@ import torch
 from torch import Tensor
 
 from cavalcade.core.launch import Launcher
+from cavalcade.ppo.engines.cuda.row_loss import Experience, Sorted
 from cavalcade.ppo.objective import Coefficients
 
 Array = Any  # a NumPy or Numba array in the memory of the device
 
 
 class Ops(Launcher):
-    """One method per kernel. `count`: threads, one per environment or sample. Shapes: see `sample`."""
+    """One method per kernel. `count`: of environments, samples, chunks or weights. Shapes: see the modules of rules."""
 
     def __init__(self, device: torch.device):
         super().__init__(device)
@@ -21,6 +22,7 @@ class Ops(Launcher):
         else:
             from cavalcade.ppo.engines.cuda import loops as made
         self._made: Any = made
+        self.lanes: int = made.LANES.count  # that share a row of logits
 
     def draw(
         self, count: int, bits: Tensor, actions: int, logits: Tensor, values: Tensor, masks: Tensor, keys: Array,
@@ -28,11 +30,11 @@ class Ops(Launcher):
     ) -> None:  # fmt: skip
         """Draws actions and records them as step t."""
         self(self._made.draw, count, bits, actions, logits, values, masks, keys, clock, t, chosen, action, log_prob,
-             value)  # fmt: skip
+             value, lanes=self.lanes)  # fmt: skip
 
     def greedy(self, count: int, bits: Tensor, actions: int, logits: Tensor, masks: Tensor, chosen: Tensor) -> None:
         """Takes the greedy actions."""
-        self(self._made.greedy, count, bits, actions, logits, masks, chosen)
+        self(self._made.greedy, count, bits, actions, logits, masks, chosen, lanes=self.lanes)
 
     def record_step(
         self, count: int, reward: Tensor, truncated: Tensor, t: int, end: int, rewards: Tensor, ended: Tensor,
@@ -51,14 +53,48 @@ class Ops(Launcher):
         """A random number per environment: sorting by it shuffles them."""
         self(self._made.shuffle_key, count, keys, counter, epoch, out)
 
-    def loss(
-        self, count: int, bits: Tensor, actions: int, c: Coefficients, samples: int, logits: Tensor, values: Tensor,
-        order: Tensor, first: int, masks: Tensor, action: Tensor, log_prob: Tensor, value: Tensor, advantage: Tensor,
-        returns: Tensor, d_logits: Tensor, d_values: Tensor, terms: Tensor,
+    def row_key(self, count: int, words: Tensor, samples: int, bits: int, keys: Tensor) -> None:
+        """Sort keys of samples: equal observations have equal keys."""
+        self(self._made.row_key, count, words, samples, bits, keys)
+
+    def begins(self, count: int, order: Tensor, words: Tensor, samples: int, found: Tensor) -> None:
+        """Marks the sorted samples that begin a row."""
+        self(self._made.begins, count, order, words, samples, found)
+
+    def minibatch_of(self, count: int, order: Tensor, place: Tensor, share: int, steps: int, found: Tensor) -> None:
+        """The minibatch of each sorted sample."""
+        self(self._made.minibatch_of, count, order, place, share, steps, found)
+
+    def begins_again(
+        self, count: int, position: Tensor, row: Tensor, order: Tensor, b: int, sample: Tensor, found: Tensor
+    ) -> None:
+        """Takes the samples of all minibatches, and marks those that begin a row there."""
+        self(self._made.begins_again, count, position, row, order, b, sample, found)
+
+    def row_number(self, count: int, counted: Tensor, b: int, row: Tensor) -> None:
+        """The row of each sample in its minibatch and policy."""
+        self(self._made.row_number, count, counted, b, row)
+
+    def take_row(self, count: int, s: Sorted, first: int, b: int, words: Tensor, found: Tensor) -> None:
+        """The observation of each row of a minibatch."""
+        self(self._made.take_row, count, s, first, b, words, found)
+
+    def row_loss(
+        self, policies: int, bits: Tensor, actions: int, b: int, c: Coefficients, first: int, s: Sorted, x: Experience,
+        logits: Tensor, values: Tensor, d_logits: Tensor, d_values: Tensor, parts: Tensor, terms: Tensor,
     ) -> None:  # fmt: skip
-        """The loss of each sample of a minibatch and its derivative with respect to the networks' outputs."""
-        self(self._made.loss, count, bits, actions, c, samples, logits, values, order, first, masks, action, log_prob,
-             value, advantage, returns, d_logits, d_values, terms)  # fmt: skip
+        """The loss of a minibatch and its gradient with respect to the networks' outputs."""
+        chunks = policies * -(-b // self.lanes)
+        self(self._made.chunk, chunks, bits, actions, b, c, first, s, x, logits, values, d_logits, d_values, parts,
+             terms, lanes=self.lanes)  # fmt: skip
+        self(self._made.join, chunks * (actions + 1), actions, b, first, s, parts, d_logits, d_values)
+
+    def adam(
+        self, count: int, weights: Tensor, gradient: Tensor, first: Tensor, second: Tensor, steps: Tensor,
+        rates: Tensor, limits: Tensor, norms: Tensor, active: Tensor,
+    ) -> None:  # fmt: skip
+        """One step of Adam for the active policies."""
+        self(self._made.adam, count, weights, gradient, first, second, steps, rates, limits, norms, active)
 
     def gae(
         self, count: int, reward: Tensor, value: Tensor, ended: Tensor, bootstrap: Tensor, last_value: Tensor,

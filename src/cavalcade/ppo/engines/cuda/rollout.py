@@ -36,10 +36,11 @@ class PackedRollout:
         ends: int,
         episode_stats: int,
         device: torch.device,
+        real: torch.dtype = torch.float32,
     ) -> "PackedRollout":
         shape, over = (policies, steps, n), (policies, ends, n)
 
-        def zeros(*shape: int, of: torch.dtype = torch.float32) -> Tensor:
+        def zeros(*shape: int, of: torch.dtype = real) -> Tensor:
             return torch.zeros(shape, dtype=of, device=device)
 
         return cls(

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from cavalcade.core.device import matmul_precision
 from cavalcade.core.device_games import DeviceGames
-from cavalcade.policy.mlp import NETS, MlpSpec
+from cavalcade.policy.mlp import MlpSpec
 from cavalcade.ppo.engines.cuda.network import Network
 from cavalcade.ppo.engines.cuda.ops import Ops
 
@@ -20,11 +20,11 @@ def greedy_episode_stats(games: DeviceGames, spec: MlpSpec, weights: Tensor) -> 
     single precision. All episodes end at the horizon.
     """
     policies, n = len(weights), games.num_envs // len(weights)
-    ops, network = Ops(weights.device), Network(spec, weights.contiguous(), n)
+    ops, network = Ops(weights.device), Network(spec, weights.contiguous(), n, weights.dtype)
     with matmul_precision(tf32=False):
         for _ in range(games.horizon):
             games.observe(games.words.view(policies, n, -1), network.x)
-            logits = network.forward(NETS[0])
+            logits, _ = network.forward()
             ops.greedy(games.num_envs, games.mask_bits, spec.actions, logits, games.mask_words, games.actions)
             games.step()
     assert games.episode_stats is not None
