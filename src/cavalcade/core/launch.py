@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-_THREADS = 128  # per block
+THREADS = 128  # per block
 
 
 class Launcher:
@@ -35,7 +35,7 @@ class Launcher:
         else:
             stream = self._cuda.external_stream(torch.cuda.current_stream().cuda_stream)
             kernel: Any = run
-            kernel[-(-count * lanes // _THREADS), _THREADS, stream](count, *given)
+            kernel[-(-count * lanes // THREADS), THREADS, stream](count, *given)
 
     def array(self, x: Any) -> Any:
         """A tensor, or a named tuple of tensors, as the arrays kernels take; anything else is returned unchanged."""

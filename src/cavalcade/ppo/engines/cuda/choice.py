@@ -1,6 +1,7 @@
 """Actions by logits and masks, for one environment, by the lanes of a warp or by one thread.
 
-Logits are laid out rows first: (P, N, A or more). Masks are two words per environment, see `allowed`.
+Logits are laid out rows first: (rows, A or more). The mask of a game is two words, see `allowed`; a sample keeps its
+mask as one bit per action, `WORD` of them in an integer.
 """
 
 import math
@@ -12,7 +13,9 @@ from cavalcade.core.jit import rule
 from cavalcade.core.rng import step_key, unit, word
 from cavalcade.ppo.engines.cuda.lanes import Lanes
 
-_WORD = 64  # bits
+_GAME_WORD = 64  # bits
+WORD = 32
+_ONES = 0xFFFFFFFF
 LEAST = np.float32(-3e38)  # below every logit; fastmath does not allow infinities
 
 
@@ -20,8 +23,8 @@ LEAST = np.float32(-3e38)  # below every logit; fastmath does not allow infiniti
 def allowed(bits, low, high, action):
     """Whether a mask of two words allows an action; bits: the bit of each action, −1 if it is always allowed."""
     bit = np.int64(bits[action])
-    half = low if bit < _WORD else high
-    return (bit < 0) | (half >> (bit & _WORD - 1) & 1 != 0)
+    half = low if bit < _GAME_WORD else high
+    return (bit < 0) | (half >> (bit & _GAME_WORD - 1) & 1 != 0)
 
 
 class Choice(NamedTuple):
@@ -33,59 +36,71 @@ class Choice(NamedTuple):
 
 def choice_of(lanes: Lanes) -> Choice:
     """The functions for a number of lanes."""
-    width, total, largest, running = lanes.count, lanes.total, lanes.largest, lanes.running
+    width, total, largest, running, votes = lanes.count, lanes.total, lanes.largest, lanes.running, lanes.votes
 
     @rule
     def draw(
-        i, lane, bits, count, logits, values, masks, keys, clock, t, actions, store_action, store_log_prob, store_value
-    ):
+        i, lane, mine, bits, count, logits, values, row, masks, keys, clock, t, actions, store_action, store_log_prob,
+        store_value, store_mask,
+    ):  # fmt: skip
         """Draws the action of environment i, and records it as step t.
 
-        count: A; values: (P, 1, N); masks: (P·N, 2); clock: (P,); store_…: (P, T, N).
+        mine: scratch (2, ⌈A / lanes⌉); count: A; row: (P·N,), of logits and values (rows,); masks: (P·N, 2); clock:
+        (P,); store_…: (P, T, N), store_mask: (P, T, N, ⌈A / WORD⌉).
         """
-        n = logits.shape[1]
+        n, r = store_action.shape[2], row[i]
         p, e = i // n, i % n
         real, low, high = logits.dtype.type, masks[i, 0], masks[i, 1]
-        most = real(LEAST)
-        for a in range(lane, count, width):
-            most = max(most, logits[p, e, a]) if allowed(bits, low, high, a) else most
+        most, mass = real(LEAST), real(0)
+        for j in range(mine.shape[1]):
+            a = j * width + lane
+            x = logits[r, a] if a < count and allowed(bits, low, high, a) else real(LEAST)
+            mine[0, j] = x
+            most = max(most, x)
         most = largest(most)
-        mass = real(0)
-        for a in range(lane, count, width):
-            mass += real(math.exp(logits[p, e, a] - most)) if allowed(bits, low, high, a) else real(0)
-        mass = total(mass)
+        for j in range(mine.shape[1]):
+            x = real(math.exp(mine[0, j] - most))
+            mine[0, j] = x
+            mine[1, j] = total(x)
+            mass += mine[1, j]
         target = unit(word(step_key(keys[i], 0, clock[p] + t), 0)) * mass
-        chosen, last, reached = -1, -1, real(0)
-        for first in range(0, count, width):  # in the order of actions; all lanes take the same path
-            a = first + lane
-            here = a < count and allowed(bits, low, high, a)
-            x = real(math.exp(logits[p, e, a] - most)) if here else real(0)
-            upto = reached + running(x, lane)
-            if chosen < 0:
-                chosen = -1 - largest(-1 - a if here and upto > target else -1 - count)
-                chosen = chosen if chosen < count else -1
-                last = max(last, largest(a if here else -1))
-                reached += total(x)
-        chosen = chosen if chosen >= 0 else last  # rounding left the target beyond the sum
+        found, reached, base, x = -1, real(0), real(0), real(0)
+        for j in range(mine.shape[1]):  # which actions, in their order, reach the target
+            after = reached + mine[1, j]
+            if mine[1, j] > 0 and (found < 0 or base + x <= target):
+                found, base, x = j, reached, mine[1, j]
+            reached = after
+        for j in range(mine.shape[1]):
+            x = mine[0, j] if j == found else x
+        hit = x > 0 and base + running(x, lane) > target
+        first = -largest(-lane if hit else -width)
+        if first == width:  # rounding left the target beyond the sum
+            first = largest(lane if x > 0 else -1)
+        chosen = found * width + first
+        for k in range(store_mask.shape[3]):
+            held = np.int64(0)
+            for shift in range(0, WORD, width):
+                a = k * WORD + shift + lane
+                held |= (np.int64(votes(a < count and allowed(bits, low, high, a))) & _ONES) << shift
+            if lane == 0:
+                store_mask[p, t, e, k] = held - (held >> WORD - 1 << WORD)  # as a signed integer
         if lane == 0:
             actions[i] = chosen
             store_action[p, t, e] = chosen
-            store_log_prob[p, t, e] = logits[p, e, chosen] - most - real(math.log(mass))
-            store_value[p, t, e] = values[p, 0, e]
+            store_log_prob[p, t, e] = logits[r, chosen] - most - real(math.log(mass))
+            store_value[p, t, e] = values[r]
 
     @rule
     def greedy(i, lane, bits, count, logits, masks, actions):
         """The action with the largest logit among those that the mask allows, the first of equals."""
-        n = logits.shape[1]
-        p, e = i // n, i % n
-        real, low, high = logits.dtype.type, masks[i, 0], masks[i, 1]
-        most = real(LEAST)
+        low, high = masks[i, 0], masks[i, 1]
+        most = logits.dtype.type(LEAST)
         for a in range(lane, count, width):
-            most = max(most, logits[p, e, a]) if allowed(bits, low, high, a) else most
+            most = max(most, logits[i, a]) if allowed(bits, low, high, a) else most
         most = largest(most)
         first = -count
         for a in range(lane, count, width):
-            if allowed(bits, low, high, a) and logits[p, e, a] == most:
+            if allowed(bits, low, high, a) and logits[i, a] == most:
                 first = max(first, -a)
         first = -largest(first)
         if lane == 0:

@@ -21,6 +21,7 @@ from cavalcade.core.device_games import DeviceGames
 from cavalcade.core.errors import ConfigError, TrainingError
 from cavalcade.ppo.algorithm import learning_rates, named, optimise
 from cavalcade.ppo.engine import PopulationEngine
+from cavalcade.ppo.engines.cuda.acting import Acting, DistinctActing, PlainActing
 from cavalcade.ppo.engines.cuda.dedup import SortedSamples
 from cavalcade.ppo.engines.cuda.network import Network
 from cavalcade.ppo.engines.cuda.ops import Ops
@@ -64,11 +65,12 @@ class CudaEngine(PopulationEngine):
                 setattr(self.state, name, tensor.to(self.device))
         self._ends = [t for t in range(steps) if (t + 1) % min(games.horizon, steps) == 0]
         width = len(env.episode_stat_names) if games.episode_stats is not None else 0
-        shape = (games.words.shape[1], games.mask_words.shape[1], len(self._ends), width)
+        shape = (games.words.shape[1], self.spec.actions, len(self._ends), width)
         self.rollout = PackedRollout.allocate(self.policies, steps, n, *shape, self.device, self.dtype)
         self._ops = Ops(self.device)
         self._tf32, self._kind = precision == "tf32", torch.bfloat16 if precision == "bf16" else self.dtype
         self._player = Network(self.spec, self.state.weights, n, self._kind)
+        self._acting = self._make_acting()
         self._gradient, self._part = (torch.zeros_like(self.state.weights) for _ in range(2))
         self._graphs: dict[str, Any] = {}
         self._means: tuple[Tensor, Tensor] | None = None  # of the latest update, written by its graph
@@ -76,6 +78,15 @@ class CudaEngine(PopulationEngine):
         self._room, self._pieces = 0, config.grad_accum  # rows of a piece of a minibatch; pieces of each
         self._allocate()
         self._cut()
+
+    def _make_acting(self) -> Acting:
+        """By distinct observations, if the table of a rollout fits into memory."""
+        if self.config.dedup != "off" and DistinctActing.suits(self.spec):
+            try:
+                return DistinctActing(self._ops, self.games, self.spec, self.state.weights, self.rollout)
+            except torch.OutOfMemoryError:
+                self.notes = ["out of memory: the network runs for every environment while acting"]
+        return PlainActing(self.games, self._player)
 
     def _cut(self) -> None:
         """Allocates the order of samples for minibatches of so many pieces."""
@@ -121,7 +132,7 @@ class CudaEngine(PopulationEngine):
         self._network = Network(self.spec, self.state.weights, room, self._kind)
         self._words = zeros(policies, room, self.games.words.shape[1], of=torch.int64)
         self._d_logits, self._d_values = zeros(policies, room, self.spec.padded_actions), zeros(policies, 1, room)
-        chunks = policies * -(-size // self._ops.lanes)
+        chunks = policies * self._ops.chunks(size)
         self._partial = zeros(chunks, 2, self.spec.actions + 1)
         self._terms = zeros(len(METRICS), chunks)
 
@@ -222,13 +233,13 @@ class CudaEngine(PopulationEngine):
         """T steps: observe, forward, draw, step, record."""
         g, r, s = self.games, self.rollout, self.state
         n, shape, end = g.num_envs, (self.policies, self.config.num_envs), 0
+        acting = self._acting
+        acting.begin()
         for t in range(self.config.rollout_steps):
-            words, masks = g.words.view(*shape, -1), g.mask_words.view(*shape, -1)
-            r.words[:, t], r.mask_words[:, t] = words, masks
-            g.observe(words, self._player.x)
-            logits, values = self._player.forward()
-            self._ops.draw(n, g.mask_bits, self.spec.actions, logits, values, g.mask_words, self._keys, self._clock, t,
-                g.actions, r.action, r.log_prob, r.value,
+            r.words[:, t] = g.words.view(*shape, -1)
+            acting.see(t)
+            self._ops.draw(n, g.mask_bits, self.spec.actions, acting.logits, acting.values, acting.row, g.mask_words,
+                self._keys, self._clock, t, g.actions, r.action, r.log_prob, r.value, r.mask,
             )  # fmt: skip
             g.step()
             over = t in self._ends
@@ -294,11 +305,11 @@ class CudaEngine(PopulationEngine):
         logits, values = net.forward()
         self._d_logits.zero_()
         self._d_values.zero_()
-        x = Experience(r.mask_words.flatten(0, 2), *(
+        x = Experience(r.mask.flatten(0, 2), *(
             y.flatten() for y in (r.action, r.log_prob, r.value, r.advantage, r.returns)
         ))  # fmt: skip
         ops.row_loss(
-            self.policies, self.games.mask_bits, self.spec.actions, b, self._coefficients, first, s, x, logits, values,
+            self.policies, self.spec.actions, b, self._coefficients, first, s, x, logits, values,
             self._d_logits, self._d_values, self._partial, self._terms,
         )  # fmt: skip
         net.backward(self._d_logits, self._d_values, gradient)

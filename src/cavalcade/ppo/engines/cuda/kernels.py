@@ -9,14 +9,15 @@ import numpy as np
 
 from cavalcade.core.cuda import cuda, gpu_kernel, simulated
 from cavalcade.ppo.engines.cuda import rows, sample
-from cavalcade.ppo.engines.cuda.choice import choice_of
+from cavalcade.ppo.engines.cuda.choice import WORD, choice_of
+from cavalcade.ppo.engines.cuda.evaluate import NONE, TILE, evaluate_of, find_of
 from cavalcade.ppo.engines.cuda.lanes import ONE, Lanes
 from cavalcade.ppo.engines.cuda.row_loss import SCRATCH, row_loss_of
 from cavalcade.ppo.gae import gae_environment
 
 # fmt: off
 
-MOST_ACTIONS = 160
+MOST_ACTIONS, MOST_VALUES = 160, 256  # that local and shared memory have room for
 _ALL = 0xFFFFFFFF  # lanes of a warp
 _WARP = 32
 
@@ -55,23 +56,62 @@ def _take(x, lane):
     return cuda.shfl_sync(_ALL, x, lane)
 
 
-LANES = ONE if simulated() else Lanes(_WARP, _total, _largest, _running, _take)
+@cuda.jit(device=True)
+def _votes(x):
+    return cuda.ballot_sync(_ALL, x)
+
+
+@cuda.jit(device=True)
+def _claim(slots, p, slot, sample):
+    return cuda.atomic.cas(slots, (p, slot), NONE, sample)
+
+
+@cuda.jit(device=True)
+def _count(numbers, p):
+    return cuda.atomic.add(numbers, p, 1)
+
+
+@cuda.jit(device=True)
+def _wait():
+    cuda.syncthreads()
+
+
+LANES = ONE if simulated() else Lanes(_WARP, _total, _largest, _running, _take, _votes)
 _width, _per_lane = LANES.count, -(-MOST_ACTIONS // LANES.count)
 _choice, _row_loss = choice_of(LANES), row_loss_of(LANES)
 _draw, _greedy, _chunk, _join = _choice.draw, _choice.greedy, _row_loss.chunk, _row_loss.join
-_SCRATCH = len(SCRATCH)
+CHUNK, _SCRATCH, _WORDS = _row_loss.size, len(SCRATCH), -(-MOST_ACTIONS // WORD)
+_find, _evaluate = find_of(_claim, _count), evaluate_of(_wait)
+
+
+@gpu_kernel
+def find(count, words, t, steps, slots, fresh, num_fresh, row):
+    i = cuda.grid(1)
+    if i < count:
+        _find(i, words, t, steps, slots, fresh, num_fresh, row)
+
+
+@gpu_kernel
+def evaluate(count, layers, weights, x, t, steps, fresh, num_fresh, logits, values):
+    tiles, sums = cuda.shared.array((2, MOST_VALUES, TILE), np.float32), cuda.local.array(TILE, np.float32)
+    _evaluate(
+        cuda.threadIdx.x, cuda.blockDim.x, cuda.blockIdx.x, count, tiles, sums, layers, weights, x, t, steps, fresh,
+        num_fresh, logits, values,
+    )
 
 
 @partial(gpu_kernel, fastmath=True)
 def draw(
-    count, bits, outputs, logits, values, masks, keys, clock, t, actions, store_action, store_log_prob, store_value
+    count, bits, outputs, logits, values, row, masks, keys, clock, t, actions, store_action, store_log_prob,
+    store_value, store_mask,
 ):
     thread = cuda.grid(1)
     i, lane = thread // _width, thread % _width
+    mine = cuda.local.array((2, _per_lane), np.float32)
     if i < count:
         _draw(
-            i, lane, bits, outputs, logits, values, masks, keys, clock, t, actions, store_action, store_log_prob,
-            store_value,
+            i, lane, mine, bits, outputs, logits, values, row, masks, keys, clock, t, actions, store_action,
+            store_log_prob, store_value, store_mask,
         )
 
 
@@ -157,19 +197,20 @@ def take_row(count, s, first, b, words, found):
 
 
 @partial(gpu_kernel, fastmath=True)
-def chunk(count, bits, actions, b, c, first, s, x, logits, values, d_logits, d_values, parts, terms):
+def chunk(count, actions, b, c, first, s, x, logits, values, d_logits, d_values, parts, terms):
     thread = cuda.grid(1)
     i, lane = thread // _width, thread % _width
-    mine = cuda.local.array((_SCRATCH, _per_lane), np.float32)
+    mine, mask = cuda.local.array((_SCRATCH, _per_lane), np.float32), cuda.local.array(_WORDS, np.int32)
     if i < count:
-        _chunk(i, lane, mine, bits, actions, b, c, first, s, x, logits, values, d_logits, d_values, parts, terms)
+        _chunk(i, lane, mine, mask, actions, b, c, first, s, x, logits, values, d_logits, d_values, parts, terms)
 
 
 @gpu_kernel
 def join(count, actions, b, first, s, parts, d_logits, d_values):
-    i = cuda.grid(1)
+    thread = cuda.grid(1)
+    i, lane = thread // _width, thread % _width
     if i < count:
-        _join(i // (actions + 1), i % (actions + 1), actions, b, first, s, parts, d_logits, d_values)
+        _join(i, lane, actions, b, first, s, parts, d_logits, d_values)
 
 
 @gpu_kernel

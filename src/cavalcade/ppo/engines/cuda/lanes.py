@@ -17,6 +17,7 @@ class Lanes(NamedTuple):
     largest: Any
     running: Any  # (x, lane): the sum over this lane and those before it
     take: Any  # (x, lane): the value that one lane has
+    votes: Any  # an integer with a bit per lane: whether its condition holds
 
 
 @rule
@@ -29,4 +30,9 @@ def _first(x, lane):
     return x
 
 
-ONE = Lanes(1, _own, _own, _first, _first)
+@rule
+def _bit(x):
+    return 1 if x else 0
+
+
+ONE = Lanes(1, _own, _own, _first, _first, _bit)

@@ -2,22 +2,61 @@
 
 import numpy as np
 
-from cavalcade.core.jit import kernel
+from cavalcade.core.jit import kernel, rule
 from cavalcade.ppo.engines.cuda import rows, sample
-from cavalcade.ppo.engines.cuda.choice import choice_of
+from cavalcade.ppo.engines.cuda.choice import WORD, choice_of
+from cavalcade.ppo.engines.cuda.evaluate import NONE, TILE, evaluate_of, find_of
 from cavalcade.ppo.engines.cuda.lanes import ONE
 from cavalcade.ppo.engines.cuda.row_loss import SCRATCH, row_loss_of
 from cavalcade.ppo.gae import gae_environment
 
 LANES = ONE
 _choice, _row_loss = choice_of(ONE), row_loss_of(ONE)
+CHUNK = _row_loss.size
 _draw, _greedy, _chunk, _join = _choice.draw, _choice.greedy, _row_loss.chunk, _row_loss.join
 
 
+@rule
+def _claim(slots, p, slot, sample):
+    there = slots[p, slot]
+    if there == NONE:
+        slots[p, slot] = sample
+    return there
+
+
+@rule
+def _count(numbers, p):
+    numbers[p] += 1
+    return numbers[p] - 1
+
+
+@rule
+def _wait():
+    pass
+
+
+_find, _evaluate = find_of(_claim, _count), evaluate_of(_wait)
+
+
 @kernel
-def draw(count, *args):
+def find(count, *args):
     for i in range(count):
-        _draw(i, 0, *args)
+        _find(i, *args)
+
+
+@kernel(numerics=True)
+def evaluate(count, layers, weights, *args):
+    widest = layers[:, :, 4].sum(0).max()
+    tiles, sums = np.zeros((2, max(widest, args[0].shape[2]), TILE), weights.dtype), np.zeros(TILE, weights.dtype)
+    for block in range(count):
+        _evaluate(0, 1, block, count, tiles, sums, layers, weights, *args)
+
+
+@kernel(numerics=True)
+def draw(count, bits, actions, logits, *args):
+    mine = np.zeros((2, actions), logits.dtype)
+    for i in range(count):
+        _draw(i, 0, mine, bits, actions, logits, *args)
 
 
 @kernel
@@ -88,16 +127,16 @@ def take_row(count, *args):
 
 
 @kernel(numerics=True)
-def chunk(count, bits, actions, b, c, first, s, x, logits, values, d_logits, d_values, parts, terms):
-    mine = np.zeros((len(SCRATCH), actions), logits.dtype)
+def chunk(count, actions, b, c, first, s, x, logits, *args):
+    mine, mask = np.zeros((len(SCRATCH), actions), logits.dtype), np.zeros(-(-actions // WORD), np.int32)
     for i in range(count):
-        _chunk(i, 0, mine, bits, actions, b, c, first, s, x, logits, values, d_logits, d_values, parts, terms)
+        _chunk(i, 0, mine, mask, actions, b, c, first, s, x, logits, *args)
 
 
 @kernel
-def join(count, actions, *args):
+def join(count, *args):
     for i in range(count):
-        _join(i // (actions + 1), i % (actions + 1), actions, *args)
+        _join(i, 0, *args)
 
 
 @kernel

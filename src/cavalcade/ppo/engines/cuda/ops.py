@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cavalcade.core.launch import Launcher
+from cavalcade.core.launch import THREADS, Launcher
 from cavalcade.ppo.engines.cuda.row_loss import Experience, Sorted
 from cavalcade.ppo.objective import Coefficients
 
@@ -24,13 +24,29 @@ class Ops(Launcher):
         self._made: Any = made
         self.lanes: int = made.LANES.count  # that share a row of logits
 
+    def find(
+        self, count: int, words: Tensor, t: int, steps: int, slots: Tensor, fresh: Tensor, num_fresh: Tensor,
+        row: Tensor,
+    ) -> None:  # fmt: skip
+        """Finds the sample that each environment shares its observation with, and those that are new."""
+        self(self._made.find, count, words, t, steps, slots, fresh, num_fresh, row)
+
+    def evaluate(
+        self, blocks: int, layers: Tensor, weights: Tensor, x: Tensor, t: int, steps: int, fresh: Tensor,
+        num_fresh: Tensor, logits: Tensor, values: Tensor,
+    ) -> None:  # fmt: skip
+        """Logits and values of new observations."""
+        self(self._made.evaluate, blocks, layers, weights, x, t, steps, fresh, num_fresh, logits, values,
+             lanes=THREADS)  # fmt: skip
+
     def draw(
-        self, count: int, bits: Tensor, actions: int, logits: Tensor, values: Tensor, masks: Tensor, keys: Array,
-        clock: Tensor, t: int, chosen: Tensor, action: Tensor, log_prob: Tensor, value: Tensor,
+        self, count: int, bits: Tensor, actions: int, logits: Tensor, values: Tensor, row: Tensor, masks: Tensor,
+        keys: Array, clock: Tensor, t: int, chosen: Tensor, action: Tensor, log_prob: Tensor, value: Tensor,
+        mask: Tensor,
     ) -> None:  # fmt: skip
         """Draws actions and records them as step t."""
-        self(self._made.draw, count, bits, actions, logits, values, masks, keys, clock, t, chosen, action, log_prob,
-             value, lanes=self.lanes)  # fmt: skip
+        self(self._made.draw, count, bits, actions, logits, values, row, masks, keys, clock, t, chosen, action,
+             log_prob, value, mask, lanes=self.lanes)  # fmt: skip
 
     def greedy(self, count: int, bits: Tensor, actions: int, logits: Tensor, masks: Tensor, chosen: Tensor) -> None:
         """Takes the greedy actions."""
@@ -79,15 +95,20 @@ class Ops(Launcher):
         """The observation of each row of a minibatch."""
         self(self._made.take_row, count, s, first, b, words, found)
 
+    def chunks(self, b: int) -> int:
+        """Chunks of a policy's samples, for `row_loss`."""
+        return -(-b // self._made.CHUNK)
+
     def row_loss(
-        self, policies: int, bits: Tensor, actions: int, b: int, c: Coefficients, first: int, s: Sorted, x: Experience,
+        self, policies: int, actions: int, b: int, c: Coefficients, first: int, s: Sorted, x: Experience,
         logits: Tensor, values: Tensor, d_logits: Tensor, d_values: Tensor, parts: Tensor, terms: Tensor,
     ) -> None:  # fmt: skip
         """The loss of a minibatch and its gradient with respect to the networks' outputs."""
-        chunks = policies * -(-b // self.lanes)
-        self(self._made.chunk, chunks, bits, actions, b, c, first, s, x, logits, values, d_logits, d_values, parts,
-             terms, lanes=self.lanes)  # fmt: skip
-        self(self._made.join, chunks * (actions + 1), actions, b, first, s, parts, d_logits, d_values)
+        chunks = policies * self.chunks(b)
+        self(self._made.chunk, chunks, actions, b, c, first, s, x, logits, values, d_logits, d_values, parts, terms,
+             lanes=self.lanes)  # fmt: skip
+        self(self._made.join, chunks * (actions + 1), actions, b, first, s, parts, d_logits, d_values,
+             lanes=self.lanes)  # fmt: skip
 
     def adam(
         self, count: int, weights: Tensor, gradient: Tensor, first: Tensor, second: Tensor, steps: Tensor,

@@ -1,9 +1,11 @@
-"""A rollout on a device: observations and masks packed into words."""
+"""A rollout on a device: observations and masks packed into integers."""
 
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+
+from cavalcade.ppo.engines.cuda.choice import WORD
 
 
 @dataclass
@@ -11,7 +13,7 @@ class PackedRollout:
     """Samples of T steps of N environments for each of P policies, (P, T, N, …)."""
 
     words: Tensor  # (P, T, N, W) int64
-    mask_words: Tensor  # (P, T, N, V) int64
+    mask: Tensor  # (P, T, N, ⌈A / WORD⌉) int32: a bit per action
     action: Tensor  # int32
     log_prob: Tensor
     value: Tensor
@@ -32,7 +34,7 @@ class PackedRollout:
         steps: int,
         n: int,
         words: int,
-        masks: int,
+        actions: int,
         ends: int,
         episode_stats: int,
         device: torch.device,
@@ -45,7 +47,7 @@ class PackedRollout:
 
         return cls(
             words=zeros(*shape, words, of=torch.int64),
-            mask_words=zeros(*shape, masks, of=torch.int64),
+            mask=zeros(*shape, -(-actions // WORD), of=torch.int32),
             action=zeros(*shape, of=torch.int32),
             log_prob=zeros(*shape),
             value=zeros(*shape),

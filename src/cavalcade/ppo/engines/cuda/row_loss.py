@@ -1,8 +1,7 @@
 """The PPO loss of a minibatch whose samples are sorted by row, i.e. by distinct observation.
 
-The network runs once per row. A chunk is as many consecutive samples as there are lanes; its lanes go through them one
-by one, each with its share of the actions, and sum the gradient with respect to the logits while the row stays the
-same:
+The network runs once per row. A chunk is some consecutive samples; its lanes go through them one by one, each with its
+share of the actions, and sum the gradient with respect to the logits while the row stays the same:
 
     dL/dl_k = w_k (Σ m_k level + l_k Σ m_k slope) + Σ push,   w_k = exp(l_k − top)
 
@@ -19,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cavalcade.core.jit import rule
-from cavalcade.ppo.engines.cuda.choice import LEAST, allowed
+from cavalcade.ppo.engines.cuda.choice import LEAST, WORD
 from cavalcade.ppo.engines.cuda.lanes import Lanes
 
 
@@ -41,6 +40,7 @@ class Scratch(NamedTuple):
     level: int = 2
     slope: int = 3
     push: int = 4
+    allowed: int = 5  # 1 if the sample's mask allows it, 0 if not
 
 
 class Sorted(NamedTuple):
@@ -53,7 +53,7 @@ class Sorted(NamedTuple):
 class Experience(NamedTuple):
     """The rollout, flat: (P·T·N, …)."""
 
-    masks: np.ndarray  # (…, 2)
+    masks: np.ndarray  # (…, ⌈A / WORD⌉): a bit per action
     action: np.ndarray
     log_prob: np.ndarray
     value: np.ndarray
@@ -63,11 +63,13 @@ class Experience(NamedTuple):
 
 TERMS, SCRATCH = Terms(), Scratch()
 _LEAST_TOTAL = np.float32(1e-25)
+_TURNS = 4  # that the lanes load a sample each: larger chunks have fewer parts to join
 
 
 class RowLoss(NamedTuple):
     """`chunk` for every chunk of samples, then `join` for every chunk and column of the logits."""
 
+    size: int  # samples of a chunk
     chunk: Any
     join: Any
 
@@ -75,6 +77,7 @@ class RowLoss(NamedTuple):
 def row_loss_of(lanes: Lanes) -> RowLoss:
     """The functions for a number of lanes."""
     width, total, largest, take = lanes.count, lanes.total, lanes.largest, lanes.take
+    size = _TURNS * width
 
     @rule
     def load_row(lane, mine, count, logits, p, row):
@@ -83,13 +86,12 @@ def row_loss_of(lanes: Lanes) -> RowLoss:
         top = real(LEAST)
         for j in range(mine.shape[1]):
             a = j * width + lane
-            x = logits[p, row, a] if a < count else real(LEAST)
-            mine[SCRATCH.logit, j] = x
-            top = max(top, x)
+            inside = a < count
+            mine[SCRATCH.logit, j] = logits[p, row, a] if inside else real(0)
+            top = max(top, mine[SCRATCH.logit, j]) if inside else top
         top = largest(top)
         for j in range(mine.shape[1]):
-            inside = j * width + lane < count
-            mine[SCRATCH.weight, j] = real(math.exp(mine[SCRATCH.logit, j] - top)) if inside else real(0)
+            mine[SCRATCH.weight, j] = real(math.exp(mine[SCRATCH.logit, j] - top))
             mine[SCRATCH.level, j] = real(0)
             mine[SCRATCH.slope, j] = real(0)
             mine[SCRATCH.push, j] = real(0)
@@ -98,7 +100,6 @@ def row_loss_of(lanes: Lanes) -> RowLoss:
     @rule
     def store_row(lane, mine, count, share, d_value, p, row, i, slot, d_logits, d_values, parts):
         """Writes the sums of a row: the gradient itself, or a part of it if slot ≥ 0."""
-        real = d_logits.dtype.type
         for j in range(mine.shape[1]):
             a = j * width + lane
             level = mine[SCRATCH.level, j] + mine[SCRATCH.logit, j] * mine[SCRATCH.slope, j]
@@ -106,71 +107,113 @@ def row_loss_of(lanes: Lanes) -> RowLoss:
             if a < count and slot < 0:
                 d_logits[p, row, a] = found
             elif a < count:
-                parts[i, slot, a] = real(found)
+                parts[i, slot, a] = found
         if lane == 0 and slot < 0:
             d_values[p, 0, row] = share * d_value
         elif lane == 0:
             parts[i, slot, count] = share * d_value
 
     @rule
-    def chunk(i, lane, mine, bits, count, b, c, first, s, x, logits, values, d_logits, d_values, parts, terms):
+    def load_mask(lane, mine, count, mask, q):
+        """Loads the mask of the sample that lane q has."""
+        real = mine.dtype.type
+        for j in range(mine.shape[1]):
+            a = j * width + lane
+            bit = take(mask[a // WORD], q) >> a % WORD & 1
+            mine[SCRATCH.allowed, j] = real(bit) if a < count else real(0)
+
+    @rule
+    def masked_sums(mine):
+        """Σ w and Σ w l over what the mask allows; w: weights."""
+        mass, moment = mine.dtype.type(0), mine.dtype.type(0)
+        for j in range(mine.shape[1]):
+            m = mine[SCRATCH.weight, j] * mine[SCRATCH.allowed, j]
+            mass += m
+            moment += m * mine[SCRATCH.logit, j]
+        return total(mass), total(moment)
+
+    @rule
+    def largest_allowed(mine):
+        """The largest logit that the mask allows."""
+        top = mine.dtype.type(LEAST)
+        for j in range(mine.shape[1]):
+            top = max(top, mine[SCRATCH.logit, j]) if mine[SCRATCH.allowed, j] > 0 else top
+        return largest(top)
+
+    @rule
+    def sums_below(mine, top):
+        """As `masked_sums`, with weights relative to another logit."""
+        real = mine.dtype.type
+        mass, moment = real(0), real(0)
+        for j in range(mine.shape[1]):
+            m = real(math.exp(mine[SCRATCH.logit, j] - top)) if mine[SCRATCH.allowed, j] > 0 else real(0)
+            mass += m
+            moment += m * mine[SCRATCH.logit, j]
+        return total(mass), total(moment)
+
+    @rule
+    def add(lane, mine, level, slope, push, chosen):
+        """Adds a sample to the sums of its row."""
+        for j in range(mine.shape[1]):
+            mine[SCRATCH.level, j] += mine[SCRATCH.allowed, j] * level
+            mine[SCRATCH.slope, j] += mine[SCRATCH.allowed, j] * slope
+            mine[SCRATCH.push, j] += push if j * width + lane == chosen else mine.dtype.type(0)
+
+    @rule
+    def add_below(lane, mine, level, slope, push, chosen, top):
+        """As `add`, where weights are relative to another logit."""
+        real = mine.dtype.type
+        for j in range(mine.shape[1]):
+            m = real(math.exp(mine[SCRATCH.logit, j] - top)) if mine[SCRATCH.allowed, j] > 0 else real(0)
+            mine[SCRATCH.push, j] += m * (level + slope * mine[SCRATCH.logit, j])
+            mine[SCRATCH.push, j] += push if j * width + lane == chosen else real(0)
+
+    @rule
+    def chunk(i, lane, mine, mask, count, b, c, first, s, x, logits, values, d_logits, d_values, parts, terms):
         """Sums the loss of chunk i, and its gradient.
 
-        mine: scratch (5, ⌈A / lanes⌉); count: A; b: samples per policy; c: coefficients (P,) each; first: position of
-        the minibatch in s; x: experience; logits, d_logits: (P, rows, A or more); values, d_values: (P, 1, rows);
-        parts: (chunks, 2, A + 1 or more), of rows that began in an earlier chunk and of those that go on in the next;
-        terms: (5, chunks).
+        mine: scratch (6, ⌈A / lanes⌉); mask: scratch (⌈A / WORD⌉,); count: A; b: samples per policy; c: coefficients
+        (P,) each; first: position of the minibatch in s; x: experience; logits, d_logits: (P, rows, A or more); values,
+        d_values: (P, 1, rows); parts: (chunks, 2, A + 1 or more), of rows that began in an earlier chunk and of those
+        that go on in the next; terms: (5, chunks).
         """
         real = logits.dtype.type
-        chunks = (b + width - 1) // width
-        p, start = i // chunks, i % chunks * width
-        n, at = min(width, b - start), first + p * b + start
+        chunks = (b + size - 1) // size
+        p, start = i // chunks, i % chunks * size
+        n, at = min(size, b - start), first + p * b + start
         begun = start > 0 and s.row[at - 1] == s.row[at]
         goes_on = start + n < b and s.row[at + n] == s.row[at + n - 1]
-        position = at + min(lane, n - 1)  # of the sample that this lane loads
-        sample, my_row = s.sample[position], s.row[position]
-        my_low, my_high = x.masks[sample, 0], x.masks[sample, 1]
-        my_action, my_log_prob = np.int64(x.action[sample]), x.log_prob[sample]
-        my_gain, my_target, my_old = x.advantage[sample], x.returns[sample], x.value[sample]
         one, share, clip, bonus, near = real(1), real(1) / real(b), c.clip[p], c.entropy[p], c.value_clip[p]
         policy_term, value_term, entropy_term, kl_term, clipped_term = real(0), real(0), real(0), real(0), real(0)
         row, slot, top, v, d_value = np.int64(-1), -1, real(0), real(0), real(0)
-        for q in range(n):
+        sample = s.sample[at]
+        my_row, my_action, my_log_prob = s.row[at], x.action[sample], x.log_prob[sample]
+        my_gain, my_target, my_old = real(0), real(0), real(0)
+        for turn in range(n):
+            q = turn % width
+            if q == 0:  # every lane loads a sample
+                position = at + min(turn + lane, n - 1)
+                sample = s.sample[position]
+                my_row, my_action, my_log_prob = s.row[position], x.action[sample], x.log_prob[sample]
+                my_gain, my_target, my_old = x.advantage[sample], x.returns[sample], x.value[sample]
+                for k in range(mask.size):
+                    mask[k] = x.masks[sample, k] if k < x.masks.shape[1] else 0
             r = np.int64(take(my_row, q))
             if r != row:
                 if row >= 0:
                     store_row(lane, mine, count, share, d_value, p, row, i, slot, d_logits, d_values, parts)
-                slot = 0 if q == 0 and begun else -1
+                slot = 0 if turn == 0 and begun else -1
                 row, d_value, v = r, real(0), values[p, 0, r]
                 top = load_row(lane, mine, count, logits, p, row)
-            low, high, chosen = take(my_low, q), take(my_high, q), take(my_action, q)
-            gain, target, old = take(my_gain, q), take(my_target, q), take(my_old, q)
-            mass, moment, level_top = real(0), real(0), top
-            for j in range(mine.shape[1]):
-                a = j * width + lane
-                m = mine[SCRATCH.weight, j] if a < count and allowed(bits, low, high, a) else real(0)
-                mass += m
-                moment += m * mine[SCRATCH.logit, j]
-            mass, moment = total(mass), total(moment)
-            tiny = mass < _LEAST_TOTAL
-            if (
-                tiny
-            ):  # what the mask allows is far below the largest logit: exponentials relative to the largest allowed
-                level_top = real(LEAST)
-                for j in range(mine.shape[1]):
-                    a = j * width + lane
-                    ok = a < count and allowed(bits, low, high, a)
-                    level_top = max(level_top, mine[SCRATCH.logit, j]) if ok else level_top
-                level_top = largest(level_top)
-                mass, moment = real(0), real(0)
-                for j in range(mine.shape[1]):
-                    a = j * width + lane
-                    ok = a < count and allowed(bits, low, high, a)
-                    m = real(math.exp(mine[SCRATCH.logit, j] - level_top)) if ok else real(0)
-                    mass += m
-                    moment += m * mine[SCRATCH.logit, j]
-                mass, moment = total(mass), total(moment)
-            log_total = level_top + real(math.log(mass))
+            load_mask(lane, mine, count, mask, q)
+            gain, target, chosen = take(my_gain, q), take(my_target, q), np.int64(take(my_action, q))
+            held_top = top
+            mass, moment = masked_sums(mine)
+            tiny = mass < _LEAST_TOTAL  # all that the mask allows is far below the largest logit
+            if tiny:
+                held_top = largest_allowed(mine)
+                mass, moment = sums_below(mine, held_top)
+            log_total = held_top + real(math.log(mass))
             entropy = log_total - moment / mass
             log_ratio = logits[p, row, chosen] - log_total - take(my_log_prob, q)
             ratio = real(math.exp(log_ratio))
@@ -178,18 +221,13 @@ def row_loss_of(lanes: Lanes) -> RowLoss:
             free = ratio * gain <= held * gain  # the unclipped term is the smaller one; the clipped one has no gradient
             push = -gain * ratio if free else real(0)
             level, slope = (bonus * (entropy - log_total) - push) / mass, bonus / mass
-            for j in range(mine.shape[1]):
-                a = j * width + lane
-                ok = a < count and allowed(bits, low, high, a)
-                if tiny:
-                    m = real(math.exp(mine[SCRATCH.logit, j] - level_top)) if ok else real(0)
-                    mine[SCRATCH.push, j] += m * (level + slope * mine[SCRATCH.logit, j])
-                else:
-                    mine[SCRATCH.level, j] += level if ok else real(0)
-                    mine[SCRATCH.slope, j] += slope if ok else real(0)
-                mine[SCRATCH.push, j] += push if a == chosen else real(0)
+            if tiny:
+                add_below(lane, mine, level, slope, push, chosen, held_top)
+            else:
+                add(lane, mine, level, slope, push, chosen)
             square, d = (v - target) * (v - target), v - target
             if near > 0:
+                old = take(my_old, q)
                 bound = old + min(max(v - old, -near), near)
                 if (bound - target) * (bound - target) > square:
                     square = (bound - target) * (bound - target)
@@ -210,12 +248,16 @@ def row_loss_of(lanes: Lanes) -> RowLoss:
             terms[TERMS.clipped, i] = share * clipped_term
 
     @rule
-    def join(i, a, count, b, first, s, parts, d_logits, d_values):
-        """Sums column a of the parts of the row that begins in chunk i and goes on in the next, if there is one."""
-        chunks = (b + width - 1) // width
+    def join(i, lane, count, b, first, s, parts, d_logits, d_values):
+        """Sums the parts of the row that begins in a chunk and goes on in the next, if there is one.
+
+        i: chunk and column of the logits; the column after the last is that of the values.
+        """
+        i, a = i // (count + 1), i % (count + 1)
+        chunks = (b + size - 1) // size
         p, k = i // chunks, i % chunks
         start, stop = first + p * b, first + (p + 1) * b
-        at, end = start + k * width, min(start + (k + 1) * width, stop)
+        at, end = start + k * size, min(start + (k + 1) * size, stop)
         row = s.row[end - 1]
         begins = at == start or s.row[at] != row or s.row[at - 1] != row
         if end < stop and begins and s.row[end] == row:
@@ -226,22 +268,14 @@ def row_loss_of(lanes: Lanes) -> RowLoss:
                     below = middle
                 else:
                     above = middle - 1
-            last = i - k + (below - start) // width
-            sums, more, later, rest = parts[i, 1, a], parts[i + 1, 0, a], 0 * parts[i, 1, a], 0 * parts[i, 1, a]
-            j = i + 2
-            while j + 3 <= last:
-                sums += parts[j, 0, a]
-                more += parts[j + 1, 0, a]
-                later += parts[j + 2, 0, a]
-                rest += parts[j + 3, 0, a]
-                j += 4
-            while j <= last:
-                sums += parts[j, 0, a]
-                j += 1
-            found = (sums + more) + (later + rest)
-            if a < count:
+            last = i - k + (below - start) // size
+            found = parts[i, 1, a] if lane == 0 else 0 * parts[i, 1, a]
+            for j in range(i + 1 + lane, last + 1, width):
+                found += parts[j, 0, a]
+            found = total(found)
+            if lane == 0 and a < count:
                 d_logits[p, row, a] = found
-            else:
+            elif lane == 0:
                 d_values[p, 0, row] = found
 
-    return RowLoss(chunk, join)
+    return RowLoss(size, chunk, join)

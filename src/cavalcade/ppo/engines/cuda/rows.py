@@ -7,7 +7,7 @@ hashes should collide, a row may be split into several, which changes nothing bu
 import numpy as np
 
 from cavalcade.core.jit import rule
-from cavalcade.core.rng import GOLDEN, mix
+from cavalcade.ppo.engines.cuda.evaluate import hash_of
 
 
 @rule
@@ -16,10 +16,8 @@ def row_key(i, words, samples, bits, keys):
 
     words: (P·T·N, W); samples: T·N.
     """
-    h = np.uint64(0)
-    for w in range(words.shape[1]):
-        h = mix(h + np.uint64(words[i, w]) + GOLDEN)
-    keys[i] = np.int64(np.uint64(i // samples) << np.uint64(63 - bits) | h >> np.uint64(bits + 1))
+    policy = np.uint64(i // samples) << np.uint64(63 - bits)
+    keys[i] = np.int64(policy | hash_of(words, i) >> np.uint64(bits + 1))
 
 
 @rule

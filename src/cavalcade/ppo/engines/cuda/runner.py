@@ -25,7 +25,9 @@ def greedy_episode_stats(games: DeviceGames, spec: MlpSpec, weights: Tensor) -> 
         for _ in range(games.horizon):
             games.observe(games.words.view(policies, n, -1), network.x)
             logits, _ = network.forward()
-            ops.greedy(games.num_envs, games.mask_bits, spec.actions, logits, games.mask_words, games.actions)
+            ops.greedy(
+                games.num_envs, games.mask_bits, spec.actions, logits.flatten(0, 1), games.mask_words, games.actions
+            )
             games.step()
     assert games.episode_stats is not None
     return games.episode_stats.cpu().numpy().copy()
