@@ -72,8 +72,8 @@ def choice_of(lanes: Lanes) -> Choice:
             reached = after
         for j in range(mine.shape[1]):
             x = mine[0, j] if j == found else x
-        hit = x > 0 and base + running(x, lane) > target
-        first = -largest(-lane if hit else -width)
+        upto = base + running(x, lane)
+        first = -largest(-lane if x > 0 and upto > target else -width)
         if first == width:  # rounding left the target beyond the sum
             first = largest(lane if x > 0 else -1)
         chosen = found * width + first
