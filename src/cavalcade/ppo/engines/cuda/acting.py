@@ -63,7 +63,7 @@ class DistinctActing:
 
         self._slots = integers(policies, 1 << (2 * self._steps * n - 1).bit_length())
         self._fresh, self._num_fresh = integers(policies, n), integers(policies)
-        self._x = torch.zeros(policies, n, spec.inputs, dtype=weights.dtype, device=device)
+        self._x = torch.zeros(policies, spec.inputs, n, dtype=weights.dtype, device=device)
         self._blocks = policies * max(1, -(-_BLOCKS // policies))
         places = [[(y.weight, y.bias, y.fan_in, y.columns, y.fan_out) for y in spec.layers(net)] for net in NETS]
         self._layers = torch.tensor(places, dtype=torch.int64, device=device)
@@ -81,7 +81,7 @@ class DistinctActing:
 
     def see(self, t: int) -> None:
         games, ops, steps = self._games, self._ops, self._steps
-        games.observe(games.words.view(len(self._x), -1, games.words.shape[1]), self._x.transpose(1, 2))
+        games.observe(games.words.view(len(self._x), -1, games.words.shape[1]), self._x)
         self._num_fresh.zero_()
         ops.find(games.num_envs, self._words, t, steps, self._slots, self._fresh, self._num_fresh, self.row)
         ops.evaluate(

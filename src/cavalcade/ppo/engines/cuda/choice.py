@@ -51,12 +51,17 @@ def choice_of(lanes: Lanes) -> Choice:
         n, r = store_action.shape[2], row[i]
         p, e = i // n, i % n
         real, low, high = logits.dtype.type, masks[i, 0], masks[i, 1]
-        most, mass = real(LEAST), real(0)
+        most, mass, held = real(LEAST), real(0), np.int64(0)
         for j in range(mine.shape[1]):
             a = j * width + lane
-            x = logits[r, a] if a < count and allowed(bits, low, high, a) else real(LEAST)
-            mine[0, j] = x
-            most = max(most, x)
+            ok = a < count and allowed(bits, low, high, a)
+            mine[0, j] = logits[r, a] if ok else real(LEAST)
+            most = max(most, mine[0, j])
+            held |= (np.int64(votes(ok)) & _ONES) << j * width % WORD
+            if (j + 1) * width % WORD == 0 or j + 1 == mine.shape[1]:
+                if lane == 0 and j * width // WORD < store_mask.shape[3]:
+                    store_mask[p, t, e, j * width // WORD] = held - (held >> WORD - 1 << WORD)  # as a signed integer
+                held = np.int64(0)
         most = largest(most)
         for j in range(mine.shape[1]):
             x = real(math.exp(mine[0, j] - most))
@@ -73,17 +78,10 @@ def choice_of(lanes: Lanes) -> Choice:
         for j in range(mine.shape[1]):
             x = mine[0, j] if j == found else x
         upto = base + running(x, lane)
-        first = -largest(-lane if x > 0 and upto > target else -width)
+        first = -largest(np.int32(-lane if x > 0 and upto > target else -width))
         if first == width:  # rounding left the target beyond the sum
-            first = largest(lane if x > 0 else -1)
+            first = largest(np.int32(lane if x > 0 else -1))
         chosen = found * width + first
-        for k in range(store_mask.shape[3]):
-            held = np.int64(0)
-            for shift in range(0, WORD, width):
-                a = k * WORD + shift + lane
-                held |= (np.int64(votes(a < count and allowed(bits, low, high, a))) & _ONES) << shift
-            if lane == 0:
-                store_mask[p, t, e, k] = held - (held >> WORD - 1 << WORD)  # as a signed integer
         if lane == 0:
             actions[i] = chosen
             store_action[p, t, e] = chosen

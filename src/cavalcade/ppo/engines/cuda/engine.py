@@ -132,7 +132,8 @@ class CudaEngine(PopulationEngine):
         self._network = Network(self.spec, self.state.weights, room, self._kind)
         self._words = zeros(policies, room, self.games.words.shape[1], of=torch.int64)
         self._d_logits, self._d_values = zeros(policies, room, self.spec.padded_actions), zeros(policies, 1, room)
-        chunks = policies * self._ops.chunks(size)
+        self._chunk = self._ops.chunk_size(policies * size)
+        chunks = policies * -(-size // self._chunk)
         self._partial = zeros(chunks, 2, self.spec.actions + 1)
         self._terms = zeros(len(METRICS), chunks)
 
@@ -309,7 +310,7 @@ class CudaEngine(PopulationEngine):
             y.flatten() for y in (r.action, r.log_prob, r.value, r.advantage, r.returns)
         ))  # fmt: skip
         ops.row_loss(
-            self.policies, self.spec.actions, b, self._coefficients, first, s, x, logits, values,
+            self.policies, self.spec.actions, b, self._chunk, self._coefficients, first, s, x, logits, values,
             self._d_logits, self._d_values, self._partial, self._terms,
         )  # fmt: skip
         net.backward(self._d_logits, self._d_values, gradient)

@@ -80,7 +80,7 @@ LANES = ONE if simulated() else Lanes(_WARP, _total, _largest, _running, _take, 
 _width, _per_lane = LANES.count, -(-MOST_ACTIONS // LANES.count)
 _choice, _row_loss = choice_of(LANES), row_loss_of(LANES)
 _draw, _greedy, _chunk, _join = _choice.draw, _choice.greedy, _row_loss.chunk, _row_loss.join
-CHUNK, _SCRATCH, _WORDS = _row_loss.size, len(SCRATCH), -(-MOST_ACTIONS // WORD)
+_SCRATCH, _WORDS = len(SCRATCH), -(-MOST_ACTIONS // WORD)
 _find, _evaluate = find_of(_claim, _count), evaluate_of(_wait)
 
 
@@ -197,20 +197,20 @@ def take_row(count, s, first, b, words, found):
 
 
 @partial(gpu_kernel, fastmath=True)
-def chunk(count, actions, b, c, first, s, x, logits, values, d_logits, d_values, parts, terms):
+def chunk(count, actions, b, size, c, first, s, x, logits, values, d_logits, d_values, parts, terms):
     thread = cuda.grid(1)
     i, lane = thread // _width, thread % _width
     mine, mask = cuda.local.array((_SCRATCH, _per_lane), np.float32), cuda.local.array(_WORDS, np.int32)
     if i < count:
-        _chunk(i, lane, mine, mask, actions, b, c, first, s, x, logits, values, d_logits, d_values, parts, terms)
+        _chunk(i, lane, mine, mask, actions, b, size, c, first, s, x, logits, values, d_logits, d_values, parts, terms)
 
 
 @gpu_kernel
-def join(count, actions, b, first, s, parts, d_logits, d_values):
+def join(count, actions, b, size, first, s, parts, d_logits, d_values):
     thread = cuda.grid(1)
     i, lane = thread // _width, thread % _width
     if i < count:
-        _join(i, lane, actions, b, first, s, parts, d_logits, d_values)
+        _join(i, lane, actions, b, size, first, s, parts, d_logits, d_values)
 
 
 @gpu_kernel

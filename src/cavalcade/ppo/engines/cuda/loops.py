@@ -12,7 +12,6 @@ from cavalcade.ppo.gae import gae_environment
 
 LANES = ONE
 _choice, _row_loss = choice_of(ONE), row_loss_of(ONE)
-CHUNK = _row_loss.size
 _draw, _greedy, _chunk, _join = _choice.draw, _choice.greedy, _row_loss.chunk, _row_loss.join
 
 
@@ -47,7 +46,7 @@ def find(count, *args):
 @kernel(numerics=True)
 def evaluate(count, layers, weights, *args):
     widest = layers[:, :, 4].sum(0).max()
-    tiles, sums = np.zeros((2, max(widest, args[0].shape[2]), TILE), weights.dtype), np.zeros(TILE, weights.dtype)
+    tiles, sums = np.zeros((2, max(widest, args[0].shape[1]), TILE), weights.dtype), np.zeros(TILE, weights.dtype)
     for block in range(count):
         _evaluate(0, 1, block, count, tiles, sums, layers, weights, *args)
 
@@ -127,10 +126,10 @@ def take_row(count, *args):
 
 
 @kernel(numerics=True)
-def chunk(count, actions, b, c, first, s, x, logits, *args):
+def chunk(count, actions, b, size, c, first, s, x, logits, *args):
     mine, mask = np.zeros((len(SCRATCH), actions), logits.dtype), np.zeros(-(-actions // WORD), np.int32)
     for i in range(count):
-        _chunk(i, 0, mine, mask, actions, b, c, first, s, x, logits, *args)
+        _chunk(i, 0, mine, mask, actions, b, size, c, first, s, x, logits, *args)
 
 
 @kernel

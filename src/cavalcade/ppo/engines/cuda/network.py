@@ -29,6 +29,7 @@ class Network:
         self.x = torch.zeros(policies, spec.inputs, samples, dtype=weights.dtype, device=weights.device)
         self._inputs = [ones(2, layer.fan_in + 1, samples) for layer in actor]  # of each layer, of both nets
         self._logits, self._values = ones(samples, actor[-1].columns), ones(1, samples)
+        self._above = ones(2, spec.hidden[-1], samples)  # gradient of the last hidden layers
 
     def forward(self) -> tuple[Tensor, Tensor]:
         """Logits (P, b, A or more) and values (P, 1, b) of the observations in `x`."""
@@ -61,7 +62,9 @@ class Network:
         actor, critic = (self._layer(self._weights, layer)[:, :-1].to(self.kind) for layer in self._heads)
         self._layer(gradient, self._heads[0]).copy_(torch.bmm(last[:, 0], down))
         self._layer(gradient, self._heads[1]).copy_(torch.bmm(last[:, 1], across.transpose(1, 2)))
-        d = torch.stack([torch.bmm(actor, down.transpose(1, 2)), critic * across], dim=1).flatten(0, 1)
+        torch.bmm(actor, down.transpose(1, 2), out=self._above[:, 0])
+        torch.mul(critic, across, out=self._above[:, 1])
+        d = self._above.flatten(0, 1)
         for i in reversed(range(len(self._pairs))):
             d = torch.ops.aten.tanh_backward(d, self._flat(i + 1)[:, :-1])
             found = torch.bmm(self._flat(i), d.transpose(1, 2))

@@ -9,6 +9,7 @@ from cavalcade.core.launch import THREADS, Launcher
 from cavalcade.ppo.engines.cuda.row_loss import Experience, Sorted
 from cavalcade.ppo.objective import Coefficients
 
+_CHUNKS, _MOST_TURNS = 2048, 4
 Array = Any  # a NumPy or Numba array in the memory of the device
 
 
@@ -95,19 +96,19 @@ class Ops(Launcher):
         """The observation of each row of a minibatch."""
         self(self._made.take_row, count, s, first, b, words, found)
 
-    def chunks(self, b: int) -> int:
-        """Chunks of a policy's samples, for `row_loss`."""
-        return -(-b // self._made.CHUNK)
+    def chunk_size(self, samples: int) -> int:
+        """Samples of a chunk: enough chunks to keep a GPU busy, not more, as their parts have to be joined."""
+        return self.lanes * min(max(samples // (_CHUNKS * self.lanes), 1), _MOST_TURNS)
 
     def row_loss(
-        self, policies: int, actions: int, b: int, c: Coefficients, first: int, s: Sorted, x: Experience,
+        self, policies: int, actions: int, b: int, size: int, c: Coefficients, first: int, s: Sorted, x: Experience,
         logits: Tensor, values: Tensor, d_logits: Tensor, d_values: Tensor, parts: Tensor, terms: Tensor,
     ) -> None:  # fmt: skip
         """The loss of a minibatch and its gradient with respect to the networks' outputs."""
-        chunks = policies * self.chunks(b)
-        self(self._made.chunk, chunks, actions, b, c, first, s, x, logits, values, d_logits, d_values, parts, terms,
-             lanes=self.lanes)  # fmt: skip
-        self(self._made.join, chunks * (actions + 1), actions, b, first, s, parts, d_logits, d_values,
+        chunks, columns = policies * -(-b // size), (actions + self.lanes) // self.lanes
+        self(self._made.chunk, chunks, actions, b, size, c, first, s, x, logits, values, d_logits, d_values, parts,
+             terms, lanes=self.lanes)  # fmt: skip
+        self(self._made.join, chunks * columns, actions, b, size, first, s, parts, d_logits, d_values,
              lanes=self.lanes)  # fmt: skip
 
     def adam(

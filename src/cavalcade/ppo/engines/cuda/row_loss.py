@@ -1,13 +1,14 @@
 """The PPO loss of a minibatch whose samples are sorted by row, i.e. by distinct observation.
 
-The network runs once per row. A chunk is some consecutive samples; its lanes go through them one by one, each with its
-share of the actions, and sum the gradient with respect to the logits while the row stays the same:
+The network runs once per row. A chunk is some consecutive samples. Its lanes sum the gradient with respect to the
+logits over the samples of a row, each lane for its share of the actions:
 
     dL/dl_k = w_k (Σ m_k level + l_k Σ m_k slope) + Σ push,   w_k = exp(l_k − top)
 
-m: the mask of a sample; level and slope follow from its masked softmax; push: what its own action gets. A row within
-one chunk is written at once. Those that span several chunks leave a part in each, and `join` sums the parts in order:
-no atomics, so results do not depend on the order in which chunks are computed.
+m: the mask of a sample; level and slope follow from its masked softmax; push: what its own action gets. For as many
+samples as there are lanes, they first sum each sample's softmax, then compute one sample each, then add all of them to
+their rows. A row within one chunk is written at once. Those that span several chunks leave a part in each, and `join`
+sums the parts in order: no atomics, so results do not depend on the order in which chunks are computed.
 
 Where nothing repeats, each sample is a row, and this is ordinary PPO.
 """
@@ -63,13 +64,11 @@ class Experience(NamedTuple):
 
 TERMS, SCRATCH = Terms(), Scratch()
 _LEAST_TOTAL = np.float32(1e-25)
-_TURNS = 4  # that the lanes load a sample each: larger chunks have fewer parts to join
 
 
 class RowLoss(NamedTuple):
     """`chunk` for every chunk of samples, then `join` for every chunk and column of the logits."""
 
-    size: int  # samples of a chunk
     chunk: Any
     join: Any
 
@@ -77,50 +76,28 @@ class RowLoss(NamedTuple):
 def row_loss_of(lanes: Lanes) -> RowLoss:
     """The functions for a number of lanes."""
     width, total, largest, take = lanes.count, lanes.total, lanes.largest, lanes.take
-    size = _TURNS * width
 
     @rule
     def load_row(lane, mine, count, logits, p, row):
-        """Loads a row of logits and clears the sums; returns the largest logit."""
+        """Loads a row of logits; returns the largest of them."""
         real = logits.dtype.type
         top = real(LEAST)
         for j in range(mine.shape[1]):
-            a = j * width + lane
-            inside = a < count
-            mine[SCRATCH.logit, j] = logits[p, row, a] if inside else real(0)
+            inside = j * width + lane < count
+            mine[SCRATCH.logit, j] = logits[p, row, j * width + lane] if inside else real(0)
             top = max(top, mine[SCRATCH.logit, j]) if inside else top
         top = largest(top)
         for j in range(mine.shape[1]):
             mine[SCRATCH.weight, j] = real(math.exp(mine[SCRATCH.logit, j] - top))
-            mine[SCRATCH.level, j] = real(0)
-            mine[SCRATCH.slope, j] = real(0)
-            mine[SCRATCH.push, j] = real(0)
         return top
-
-    @rule
-    def store_row(lane, mine, count, share, d_value, p, row, i, slot, d_logits, d_values, parts):
-        """Writes the sums of a row: the gradient itself, or a part of it if slot ≥ 0."""
-        for j in range(mine.shape[1]):
-            a = j * width + lane
-            level = mine[SCRATCH.level, j] + mine[SCRATCH.logit, j] * mine[SCRATCH.slope, j]
-            found = share * (mine[SCRATCH.weight, j] * level + mine[SCRATCH.push, j])
-            if a < count and slot < 0:
-                d_logits[p, row, a] = found
-            elif a < count:
-                parts[i, slot, a] = found
-        if lane == 0 and slot < 0:
-            d_values[p, 0, row] = share * d_value
-        elif lane == 0:
-            parts[i, slot, count] = share * d_value
 
     @rule
     def load_mask(lane, mine, count, mask, q):
         """Loads the mask of the sample that lane q has."""
         real = mine.dtype.type
         for j in range(mine.shape[1]):
-            a = j * width + lane
-            bit = take(mask[a // WORD], q) >> a % WORD & 1
-            mine[SCRATCH.allowed, j] = real(bit) if a < count else real(0)
+            bit = take(mask[j * width // WORD], q) >> j * width % WORD + lane & 1
+            mine[SCRATCH.allowed, j] = real(bit) if j * width + lane < count else real(0)
 
     @rule
     def masked_sums(mine):
@@ -152,30 +129,58 @@ def row_loss_of(lanes: Lanes) -> RowLoss:
         return total(mass), total(moment)
 
     @rule
-    def add(lane, mine, level, slope, push, chosen):
+    def add(mine, level, slope):
         """Adds a sample to the sums of its row."""
         for j in range(mine.shape[1]):
             mine[SCRATCH.level, j] += mine[SCRATCH.allowed, j] * level
             mine[SCRATCH.slope, j] += mine[SCRATCH.allowed, j] * slope
-            mine[SCRATCH.push, j] += push if j * width + lane == chosen else mine.dtype.type(0)
 
     @rule
-    def add_below(lane, mine, level, slope, push, chosen, top):
+    def add_below(mine, level, slope, top):
         """As `add`, where weights are relative to another logit."""
         real = mine.dtype.type
         for j in range(mine.shape[1]):
             m = real(math.exp(mine[SCRATCH.logit, j] - top)) if mine[SCRATCH.allowed, j] > 0 else real(0)
             mine[SCRATCH.push, j] += m * (level + slope * mine[SCRATCH.logit, j])
-            mine[SCRATCH.push, j] += push if j * width + lane == chosen else real(0)
 
     @rule
-    def chunk(i, lane, mine, mask, count, b, c, first, s, x, logits, values, d_logits, d_values, parts, terms):
+    def add_push(lane, mine, push, chosen):
+        """Adds what a sample's own action gets."""
+        for j in range(mine.shape[1]):
+            mine[SCRATCH.push, j] += push if j * width + lane == chosen else mine.dtype.type(0)
+
+    @rule
+    def fold(mine):
+        """Adds levels and slopes, weighted by the loaded row, to the gradient, and clears them."""
+        for j in range(mine.shape[1]):
+            level = mine[SCRATCH.level, j] + mine[SCRATCH.logit, j] * mine[SCRATCH.slope, j]
+            mine[SCRATCH.push, j] += mine[SCRATCH.weight, j] * level
+            mine[SCRATCH.level, j] = 0
+            mine[SCRATCH.slope, j] = 0
+
+    @rule
+    def store_row(lane, mine, count, share, d_value, p, row, i, slot, d_logits, d_values, parts):
+        """Writes the gradient of a row, or a part of it if slot ≥ 0, and clears it."""
+        for j in range(mine.shape[1]):
+            a = j * width + lane
+            if a < count and slot < 0:
+                d_logits[p, row, a] = share * mine[SCRATCH.push, j]
+            elif a < count:
+                parts[i, slot, a] = share * mine[SCRATCH.push, j]
+            mine[SCRATCH.push, j] = 0
+        if lane == 0 and slot < 0:
+            d_values[p, 0, row] = share * d_value
+        elif lane == 0:
+            parts[i, slot, count] = share * d_value
+
+    @rule
+    def chunk(i, lane, mine, mask, count, b, size, c, first, s, x, logits, values, d_logits, d_values, parts, terms):
         """Sums the loss of chunk i, and its gradient.
 
-        mine: scratch (6, ⌈A / lanes⌉); mask: scratch (⌈A / WORD⌉,); count: A; b: samples per policy; c: coefficients
-        (P,) each; first: position of the minibatch in s; x: experience; logits, d_logits: (P, rows, A or more); values,
-        d_values: (P, 1, rows); parts: (chunks, 2, A + 1 or more), of rows that began in an earlier chunk and of those
-        that go on in the next; terms: (5, chunks).
+        mine: scratch (6, ⌈A / lanes⌉); mask: scratch (⌈A / WORD⌉,); count: A; b: samples per policy; size: of a chunk;
+        c: coefficients (P,) each; first: position of the minibatch in s; x: experience; logits, d_logits: (P, rows, A
+        or more); values, d_values: (P, 1, rows); parts: (chunks, 2, A + 1 or more), of rows that began in an earlier
+        chunk and of those that go on in the next; terms: (5, chunks).
         """
         real = logits.dtype.type
         chunks = (b + size - 1) // size
@@ -185,61 +190,74 @@ def row_loss_of(lanes: Lanes) -> RowLoss:
         goes_on = start + n < b and s.row[at + n] == s.row[at + n - 1]
         one, share, clip, bonus, near = real(1), real(1) / real(b), c.clip[p], c.entropy[p], c.value_clip[p]
         policy_term, value_term, entropy_term, kl_term, clipped_term = real(0), real(0), real(0), real(0), real(0)
-        row, slot, top, v, d_value = np.int64(-1), -1, real(0), real(0), real(0)
-        sample = s.sample[at]
-        my_row, my_action, my_log_prob = s.row[at], x.action[sample], x.log_prob[sample]
-        my_gain, my_target, my_old = real(0), real(0), real(0)
-        for turn in range(n):
-            q = turn % width
-            if q == 0:  # every lane loads a sample
-                position = at + min(turn + lane, n - 1)
-                sample = s.sample[position]
-                my_row, my_action, my_log_prob = s.row[position], x.action[sample], x.log_prob[sample]
-                my_gain, my_target, my_old = x.advantage[sample], x.returns[sample], x.value[sample]
-                for k in range(mask.size):
-                    mask[k] = x.masks[sample, k] if k < x.masks.shape[1] else 0
-            r = np.int64(take(my_row, q))
-            if r != row:
-                if row >= 0:
-                    store_row(lane, mine, count, share, d_value, p, row, i, slot, d_logits, d_values, parts)
-                slot = 0 if turn == 0 and begun else -1
-                row, d_value, v = r, real(0), values[p, 0, r]
-                top = load_row(lane, mine, count, logits, p, row)
-            load_mask(lane, mine, count, mask, q)
-            gain, target, chosen = take(my_gain, q), take(my_target, q), np.int64(take(my_action, q))
-            held_top = top
-            mass, moment = masked_sums(mine)
-            tiny = mass < _LEAST_TOTAL  # all that the mask allows is far below the largest logit
-            if tiny:
-                held_top = largest_allowed(mine)
-                mass, moment = sums_below(mine, held_top)
-            log_total = held_top + real(math.log(mass))
-            entropy = log_total - moment / mass
-            log_ratio = logits[p, row, chosen] - log_total - take(my_log_prob, q)
-            ratio = real(math.exp(log_ratio))
+        row, loaded, slot, top, d_value = np.int64(s.row[at]), np.int64(-1), 0 if begun else -1, real(0), real(0)
+        for j in range(mine.shape[1]):
+            mine[SCRATCH.level, j] = 0
+            mine[SCRATCH.slope, j] = 0
+            mine[SCRATCH.push, j] = 0
+        for turn in range(0, n, width):
+            m = min(width, n - turn)
+            position = at + turn + min(lane, m - 1)  # of the sample that this lane has
+            sample, my_row = s.sample[position], np.int64(s.row[position])
+            my_action = np.int64(x.action[sample])
+            for k in range(mask.size):
+                mask[k] = x.masks[sample, k] if k < x.masks.shape[1] else 0
+            my_mass, my_moment, my_top, my_tiny = one, real(0), real(0), 0
+            for q in range(m):
+                r = take(my_row, q)
+                if r != loaded:
+                    loaded, top = r, load_row(lane, mine, count, logits, p, r)
+                load_mask(lane, mine, count, mask, q)
+                mass, moment = masked_sums(mine)
+                held_top, tiny = top, 0
+                if mass < _LEAST_TOTAL:  # all that the mask allows is far below the largest logit
+                    held_top, tiny = largest_allowed(mine), 1
+                    mass, moment = sums_below(mine, held_top)
+                if q == min(lane, m - 1):
+                    my_mass, my_moment, my_top, my_tiny = mass, moment, held_top, tiny
+            log_total = my_top + real(math.log(my_mass))
+            entropy = log_total - my_moment / my_mass
+            log_ratio = logits[p, my_row, my_action] - log_total - x.log_prob[sample]
+            ratio, gain = real(math.exp(log_ratio)), x.advantage[sample]
             held = min(max(ratio, one - clip), one + clip)
             free = ratio * gain <= held * gain  # the unclipped term is the smaller one; the clipped one has no gradient
-            push = -gain * ratio if free else real(0)
-            level, slope = (bonus * (entropy - log_total) - push) / mass, bonus / mass
-            if tiny:
-                add_below(lane, mine, level, slope, push, chosen, held_top)
-            else:
-                add(lane, mine, level, slope, push, chosen)
+            my_push = -gain * ratio if free else real(0)
+            my_level, my_slope = (bonus * (entropy - log_total) - my_push) / my_mass, bonus / my_mass
+            v, target, old = values[p, 0, my_row], x.returns[sample], x.value[sample]
             square, d = (v - target) * (v - target), v - target
             if near > 0:
-                old = take(my_old, q)
                 bound = old + min(max(v - old, -near), near)
                 if (bound - target) * (bound - target) > square:
                     square = (bound - target) * (bound - target)
                     d = bound - target if abs(v - old) < near else real(0)
-            d_value += real(2) * c.value[p] * d
-            policy_term -= min(ratio * gain, held * gain)
-            value_term += square
-            entropy_term += entropy
-            kl_term += ratio - one - log_ratio
-            clipped_term += one if ratio > one + clip or ratio < one - clip else real(0)
+            my_d = real(2) * c.value[p] * d
+            if lane < m:
+                policy_term -= min(ratio * gain, held * gain)
+                value_term += square
+                entropy_term += entropy
+                kl_term += ratio - one - log_ratio
+                clipped_term += one if ratio > one + clip or ratio < one - clip else real(0)
+            for q in range(m):
+                r = take(my_row, q)
+                if r != row:
+                    fold(mine)
+                    store_row(lane, mine, count, share, d_value, p, row, i, slot, d_logits, d_values, parts)
+                    row, slot, d_value = r, -1, real(0)
+                if r != loaded:
+                    loaded, top = r, load_row(lane, mine, count, logits, p, r)
+                load_mask(lane, mine, count, mask, q)
+                level, slope, tiny = take(my_level, q), take(my_slope, q), take(my_tiny, q)
+                if tiny:
+                    add_below(mine, level, slope, take(my_top, q))
+                else:
+                    add(mine, level, slope)
+                add_push(lane, mine, take(my_push, q), take(my_action, q))
+                d_value += take(my_d, q)
+            fold(mine)
         slot = 1 if slot < 0 and goes_on else slot
         store_row(lane, mine, count, share, d_value, p, row, i, slot, d_logits, d_values, parts)
+        policy_term, value_term, entropy_term = total(policy_term), total(value_term), total(entropy_term)
+        kl_term, clipped_term = total(kl_term), total(clipped_term)
         if lane == 0:
             terms[TERMS.policy, i] = share * policy_term
             terms[TERMS.value, i] = share * value_term
@@ -248,19 +266,20 @@ def row_loss_of(lanes: Lanes) -> RowLoss:
             terms[TERMS.clipped, i] = share * clipped_term
 
     @rule
-    def join(i, lane, count, b, first, s, parts, d_logits, d_values):
+    def join(i, lane, count, b, size, first, s, parts, d_logits, d_values):
         """Sums the parts of the row that begins in a chunk and goes on in the next, if there is one.
 
-        i: chunk and column of the logits; the column after the last is that of the values.
+        i: chunk and columns of the logits, as many as there are lanes; the column after the last is that of the values.
         """
-        i, a = i // (count + 1), i % (count + 1)
+        columns = (count + width) // width
+        i, a = i // columns, i % columns * width + lane
         chunks = (b + size - 1) // size
         p, k = i // chunks, i % chunks
         start, stop = first + p * b, first + (p + 1) * b
         at, end = start + k * size, min(start + (k + 1) * size, stop)
         row = s.row[end - 1]
         begins = at == start or s.row[at] != row or s.row[at - 1] != row
-        if end < stop and begins and s.row[end] == row:
+        if a <= count and end < stop and begins and s.row[end] == row:
             below, above = end, stop - 1  # the last sample of the row is between them
             while below < above:
                 middle = (below + above + 1) // 2
@@ -268,14 +287,26 @@ def row_loss_of(lanes: Lanes) -> RowLoss:
                     below = middle
                 else:
                     above = middle - 1
-            last = i - k + (below - start) // size
-            found = parts[i, 1, a] if lane == 0 else 0 * parts[i, 1, a]
-            for j in range(i + 1 + lane, last + 1, width):
-                found += parts[j, 0, a]
-            found = total(found)
-            if lane == 0 and a < count:
+            last, j = i - k + (below - start) // size, i + 1
+            s0 = parts[i, 1, a]
+            s1, s2, s3, s4, s5, s6, s7 = 0 * s0, 0 * s0, 0 * s0, 0 * s0, 0 * s0, 0 * s0, 0 * s0
+            while j + 7 <= last:  # several sums, so that a GPU can load ahead
+                s0 += parts[j, 0, a]
+                s1 += parts[j + 1, 0, a]
+                s2 += parts[j + 2, 0, a]
+                s3 += parts[j + 3, 0, a]
+                s4 += parts[j + 4, 0, a]
+                s5 += parts[j + 5, 0, a]
+                s6 += parts[j + 6, 0, a]
+                s7 += parts[j + 7, 0, a]
+                j += 8
+            while j <= last:
+                s0 += parts[j, 0, a]
+                j += 1
+            found = ((s0 + s1) + (s2 + s3)) + ((s4 + s5) + (s6 + s7))
+            if a < count:
                 d_logits[p, row, a] = found
-            elif lane == 0:
+            else:
                 d_values[p, 0, row] = found
 
-    return RowLoss(size, chunk, join)
+    return RowLoss(chunk, join)
