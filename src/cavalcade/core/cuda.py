@@ -42,7 +42,10 @@ def check_device() -> None:
         )
 
 
-def gpu_kernel(function: Callable, *, fastmath: bool = False) -> Any:
-    """Compiles a kernel at its first launch, or loads it from the cache; with fastmath, sums may be reordered."""
+def gpu_kernel(function: Callable, *, fastmath: bool = False, registers: int | None = None) -> Any:
+    """Compiles a kernel at its first launch, or loads it from the cache.
+
+    fastmath: sums may be reordered; registers: per thread, at most.
+    """
     with cache_folder(function.__module__, _settings()):
-        return cuda.jit(cache=True, fastmath=fastmath)(function)
+        return cuda.jit(cache=True, fastmath=fastmath, max_registers=registers)(function)

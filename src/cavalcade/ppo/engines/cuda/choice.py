@@ -14,7 +14,7 @@ from cavalcade.core.rng import step_key, unit, word
 from cavalcade.ppo.engines.cuda.lanes import Lanes
 
 _GAME_WORD = 64  # bits
-WORD = 32
+WORD, MOST_ACTIONS = 32, 160
 _ONES = 0xFFFFFFFF
 LEAST = np.float32(-3e38)  # below every logit; fastmath does not allow infinities
 
@@ -34,8 +34,8 @@ class Choice(NamedTuple):
     greedy: Any
 
 
-def choice_of(lanes: Lanes) -> Choice:
-    """The functions for a number of lanes."""
+def choice_of(lanes: Lanes, own: int) -> Choice:
+    """The functions for a number of lanes with so many actions each."""
     width, total, largest, running, votes = lanes.count, lanes.total, lanes.largest, lanes.running, lanes.votes
 
     @rule
@@ -45,37 +45,38 @@ def choice_of(lanes: Lanes) -> Choice:
     ):  # fmt: skip
         """Draws the action of environment i, and records it as step t.
 
-        mine: scratch (2, ⌈A / lanes⌉); count: A; row: (P·N,), of logits and values (rows,); masks: (P·N, 2); clock:
+        mine: scratch (2, own); count: A; row: (P·N,), of logits and values (rows,); masks: (P·N, 2); clock:
         (P,); store_…: (P, T, N), store_mask: (P, T, N, ⌈A / WORD⌉).
         """
         n, r = store_action.shape[2], row[i]
-        p, e = i // n, i % n
+        p = i // n if store_action.shape[0] > 1 else 0  # divisions of long integers are slow
+        e = i - p * n
         real, low, high = logits.dtype.type, masks[i, 0], masks[i, 1]
         most, mass, held = real(LEAST), real(0), np.int64(0)
-        for j in range(mine.shape[1]):
+        for j in range(own):
             a = j * width + lane
             ok = a < count and allowed(bits, low, high, a)
             mine[0, j] = logits[r, a] if ok else real(LEAST)
             most = max(most, mine[0, j])
             held |= (np.int64(votes(ok)) & _ONES) << j * width % WORD
-            if (j + 1) * width % WORD == 0 or j + 1 == mine.shape[1]:
+            if (j + 1) * width % WORD == 0 or j + 1 == own:
                 if lane == 0 and j * width // WORD < store_mask.shape[3]:
                     store_mask[p, t, e, j * width // WORD] = held - (held >> WORD - 1 << WORD)  # as a signed integer
                 held = np.int64(0)
         most = largest(most)
-        for j in range(mine.shape[1]):
+        for j in range(own):
             x = real(math.exp(mine[0, j] - most))
             mine[0, j] = x
             mine[1, j] = total(x)
             mass += mine[1, j]
         target = unit(word(step_key(keys[i], 0, clock[p] + t), 0)) * mass
         found, reached, base, x = -1, real(0), real(0), real(0)
-        for j in range(mine.shape[1]):  # which actions, in their order, reach the target
+        for j in range(own):  # which actions, in their order, reach the target
             after = reached + mine[1, j]
             if mine[1, j] > 0 and (found < 0 or base + x <= target):
                 found, base, x = j, reached, mine[1, j]
             reached = after
-        for j in range(mine.shape[1]):
+        for j in range(own):
             x = mine[0, j] if j == found else x
         upto = base + running(x, lane)
         first = -largest(np.int32(-lane if x > 0 and upto > target else -width))

@@ -26,7 +26,7 @@ from cavalcade.ppo.engines.cuda.dedup import SortedSamples
 from cavalcade.ppo.engines.cuda.network import Network
 from cavalcade.ppo.engines.cuda.ops import Ops
 from cavalcade.ppo.engines.cuda.rollout import PackedRollout
-from cavalcade.ppo.engines.cuda.row_loss import Experience
+from cavalcade.ppo.engines.cuda.row_loss import GROUP, Experience
 from cavalcade.ppo.objective import METRICS, Coefficients
 from cavalcade.ppo.returns import return_scale
 from cavalcade.ppo.rollout import Episodes
@@ -134,7 +134,8 @@ class CudaEngine(PopulationEngine):
         self._d_logits, self._d_values = zeros(policies, room, self.spec.padded_actions), zeros(policies, 1, room)
         self._chunk = self._ops.chunk_size(policies * size)
         chunks = policies * -(-size // self._chunk)
-        self._partial = zeros(chunks, 2, self.spec.actions + 1)
+        self._partial = zeros(2 * chunks, self.spec.actions + 1)
+        self._sums = zeros(policies * -(-size // (self._chunk * GROUP)), self.spec.actions + 1)
         self._terms = zeros(len(METRICS), chunks)
 
     def _allocate(self) -> None:
@@ -311,7 +312,7 @@ class CudaEngine(PopulationEngine):
         ))  # fmt: skip
         ops.row_loss(
             self.policies, self.spec.actions, b, self._chunk, self._coefficients, first, s, x, logits, values,
-            self._d_logits, self._d_values, self._partial, self._terms,
+            self._d_logits, self._d_values, self._partial, self._sums, self._terms,
         )  # fmt: skip
         net.backward(self._d_logits, self._d_values, gradient)
         return self._terms.view(len(METRICS), self.policies, -1).sum(2)

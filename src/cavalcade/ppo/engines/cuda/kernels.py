@@ -9,7 +9,7 @@ import numpy as np
 
 from cavalcade.core.cuda import cuda, gpu_kernel, simulated
 from cavalcade.ppo.engines.cuda import rows, sample
-from cavalcade.ppo.engines.cuda.choice import WORD, choice_of
+from cavalcade.ppo.engines.cuda.choice import MOST_ACTIONS, WORD, choice_of
 from cavalcade.ppo.engines.cuda.evaluate import NONE, TILE, evaluate_of, find_of
 from cavalcade.ppo.engines.cuda.lanes import ONE, Lanes
 from cavalcade.ppo.engines.cuda.row_loss import SCRATCH, row_loss_of
@@ -17,7 +17,8 @@ from cavalcade.ppo.gae import gae_environment
 
 # fmt: off
 
-MOST_ACTIONS, MOST_VALUES = 160, 256  # that local and shared memory have room for
+MOST_VALUES = 256  # that shared memory has room for
+_REGISTERS = 80  # per thread of `chunk`: fewer than the compiler would take, so that more warps hide each other's waits
 _ALL = 0xFFFFFFFF  # lanes of a warp
 _WARP = 32
 
@@ -77,10 +78,11 @@ def _wait():
 
 
 LANES = ONE if simulated() else Lanes(_WARP, _total, _largest, _running, _take, _votes)
-_width, _per_lane = LANES.count, -(-MOST_ACTIONS // LANES.count)
-_choice, _row_loss = choice_of(LANES), row_loss_of(LANES)
-_draw, _greedy, _chunk, _join = _choice.draw, _choice.greedy, _row_loss.chunk, _row_loss.join
-_SCRATCH, _WORDS = len(SCRATCH), -(-MOST_ACTIONS // WORD)
+_width, _per_lane = LANES.count, MOST_ACTIONS // LANES.count
+_choice, _row_loss = choice_of(LANES, _per_lane), row_loss_of(LANES, _per_lane)
+_draw, _greedy = _choice.draw, _choice.greedy
+_chunk, _gather, _join = _row_loss.chunk, _row_loss.gather, _row_loss.join
+_SCRATCH, _WORDS = len(SCRATCH), MOST_ACTIONS // WORD
 _find, _evaluate = find_of(_claim, _count), evaluate_of(_wait)
 
 
@@ -196,7 +198,7 @@ def take_row(count, s, first, b, words, found):
         rows.take_row(i, s, first, b, words, found)
 
 
-@partial(gpu_kernel, fastmath=True)
+@partial(gpu_kernel, fastmath=True, registers=_REGISTERS)
 def chunk(count, actions, b, size, c, first, s, x, logits, values, d_logits, d_values, parts, terms):
     thread = cuda.grid(1)
     i, lane = thread // _width, thread % _width
@@ -206,11 +208,19 @@ def chunk(count, actions, b, size, c, first, s, x, logits, values, d_logits, d_v
 
 
 @gpu_kernel
-def join(count, actions, b, size, first, s, parts, d_logits, d_values):
+def gather(count, actions, b, size, first, s, parts, sums):
     thread = cuda.grid(1)
     i, lane = thread // _width, thread % _width
     if i < count:
-        _join(i, lane, actions, b, size, first, s, parts, d_logits, d_values)
+        _gather(i, lane, actions, b, size, first, s, parts, sums)
+
+
+@gpu_kernel
+def join(count, actions, b, size, first, s, parts, sums, d_logits, d_values):
+    thread = cuda.grid(1)
+    i, lane = thread // _width, thread % _width
+    if i < count:
+        _join(i, lane, actions, b, size, first, s, parts, sums, d_logits, d_values)
 
 
 @gpu_kernel

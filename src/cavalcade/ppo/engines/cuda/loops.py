@@ -4,15 +4,16 @@ import numpy as np
 
 from cavalcade.core.jit import kernel, rule
 from cavalcade.ppo.engines.cuda import rows, sample
-from cavalcade.ppo.engines.cuda.choice import WORD, choice_of
+from cavalcade.ppo.engines.cuda.choice import MOST_ACTIONS, WORD, choice_of
 from cavalcade.ppo.engines.cuda.evaluate import NONE, TILE, evaluate_of, find_of
 from cavalcade.ppo.engines.cuda.lanes import ONE
 from cavalcade.ppo.engines.cuda.row_loss import SCRATCH, row_loss_of
 from cavalcade.ppo.gae import gae_environment
 
 LANES = ONE
-_choice, _row_loss = choice_of(ONE), row_loss_of(ONE)
-_draw, _greedy, _chunk, _join = _choice.draw, _choice.greedy, _row_loss.chunk, _row_loss.join
+_choice, _row_loss = choice_of(ONE, MOST_ACTIONS), row_loss_of(ONE, MOST_ACTIONS)
+_draw, _greedy = _choice.draw, _choice.greedy
+_chunk, _gather, _join = _row_loss.chunk, _row_loss.gather, _row_loss.join
 
 
 @rule
@@ -53,7 +54,7 @@ def evaluate(count, layers, weights, *args):
 
 @kernel(numerics=True)
 def draw(count, bits, actions, logits, *args):
-    mine = np.zeros((2, actions), logits.dtype)
+    mine = np.zeros((2, MOST_ACTIONS), logits.dtype)
     for i in range(count):
         _draw(i, 0, mine, bits, actions, logits, *args)
 
@@ -127,9 +128,15 @@ def take_row(count, *args):
 
 @kernel(numerics=True)
 def chunk(count, actions, b, size, c, first, s, x, logits, *args):
-    mine, mask = np.zeros((len(SCRATCH), actions), logits.dtype), np.zeros(-(-actions // WORD), np.int32)
+    mine, mask = np.zeros((len(SCRATCH), MOST_ACTIONS), logits.dtype), np.zeros(MOST_ACTIONS // WORD, np.int32)
     for i in range(count):
         _chunk(i, 0, mine, mask, actions, b, size, c, first, s, x, logits, *args)
+
+
+@kernel
+def gather(count, *args):
+    for i in range(count):
+        _gather(i, 0, *args)
 
 
 @kernel

@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 
 from cavalcade.core.launch import THREADS, Launcher
-from cavalcade.ppo.engines.cuda.row_loss import Experience, Sorted
+from cavalcade.ppo.engines.cuda.row_loss import GROUP, Experience, Sorted
 from cavalcade.ppo.objective import Coefficients
 
-_CHUNKS, _MOST_TURNS = 2048, 4
+_CHUNKS, _MOST_TURNS = 3072, 4
 Array = Any  # a NumPy or Numba array in the memory of the device
 
 
@@ -102,13 +102,15 @@ class Ops(Launcher):
 
     def row_loss(
         self, policies: int, actions: int, b: int, size: int, c: Coefficients, first: int, s: Sorted, x: Experience,
-        logits: Tensor, values: Tensor, d_logits: Tensor, d_values: Tensor, parts: Tensor, terms: Tensor,
+        logits: Tensor, values: Tensor, d_logits: Tensor, d_values: Tensor, parts: Tensor, sums: Tensor, terms: Tensor,
     ) -> None:  # fmt: skip
         """The loss of a minibatch and its gradient with respect to the networks' outputs."""
         chunks, columns = policies * -(-b // size), (actions + self.lanes) // self.lanes
+        groups = policies * -(-b // (size * GROUP))
         self(self._made.chunk, chunks, actions, b, size, c, first, s, x, logits, values, d_logits, d_values, parts,
              terms, lanes=self.lanes)  # fmt: skip
-        self(self._made.join, chunks * columns, actions, b, size, first, s, parts, d_logits, d_values,
+        self(self._made.gather, groups * columns, actions, b, size, first, s, parts, sums, lanes=self.lanes)
+        self(self._made.join, chunks * columns, actions, b, size, first, s, parts, sums, d_logits, d_values,
              lanes=self.lanes)  # fmt: skip
 
     def adam(

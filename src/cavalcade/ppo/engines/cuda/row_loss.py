@@ -64,17 +64,41 @@ class Experience(NamedTuple):
 
 TERMS, SCRATCH = Terms(), Scratch()
 _LEAST_TOTAL = np.float32(1e-25)
+GROUP = 32  # chunks whose parts are summed together
 
 
 class RowLoss(NamedTuple):
-    """`chunk` for every chunk of samples, then `join` for every chunk and column of the logits."""
+    """`chunk` for every chunk of samples, `gather` for every `GROUP` of them, then `join` for every chunk.
+
+    The last two are called for each so many columns of the logits as there are lanes; the column after the last is that
+    of the values.
+    """
 
     chunk: Any
+    gather: Any
     join: Any
 
 
-def row_loss_of(lanes: Lanes) -> RowLoss:
-    """The functions for a number of lanes."""
+@rule
+def sum_of(parts, a, start, stop, step):
+    """The sum of column a of the rows start, start + step … before stop: several at once, so that a GPU loads ahead."""
+    s0 = 0 * parts[0, a]
+    s1, s2, s3 = s0, s0, s0
+    j = start
+    while j + 3 * step < stop:
+        s0 += parts[j, a]
+        s1 += parts[j + step, a]
+        s2 += parts[j + 2 * step, a]
+        s3 += parts[j + 3 * step, a]
+        j += 4 * step
+    while j < stop:
+        s0 += parts[j, a]
+        j += step
+    return (s0 + s1) + (s2 + s3)
+
+
+def row_loss_of(lanes: Lanes, own: int) -> RowLoss:
+    """The functions for a number of lanes with so many actions each."""
     width, total, largest, take = lanes.count, lanes.total, lanes.largest, lanes.take
 
     @rule
@@ -82,12 +106,12 @@ def row_loss_of(lanes: Lanes) -> RowLoss:
         """Loads a row of logits; returns the largest of them."""
         real = logits.dtype.type
         top = real(LEAST)
-        for j in range(mine.shape[1]):
+        for j in range(own):
             inside = j * width + lane < count
             mine[SCRATCH.logit, j] = logits[p, row, j * width + lane] if inside else real(0)
             top = max(top, mine[SCRATCH.logit, j]) if inside else top
         top = largest(top)
-        for j in range(mine.shape[1]):
+        for j in range(own):
             mine[SCRATCH.weight, j] = real(math.exp(mine[SCRATCH.logit, j] - top))
         return top
 
@@ -95,7 +119,7 @@ def row_loss_of(lanes: Lanes) -> RowLoss:
     def load_mask(lane, mine, count, mask, q):
         """Loads the mask of the sample that lane q has."""
         real = mine.dtype.type
-        for j in range(mine.shape[1]):
+        for j in range(own):
             bit = take(mask[j * width // WORD], q) >> j * width % WORD + lane & 1
             mine[SCRATCH.allowed, j] = real(bit) if j * width + lane < count else real(0)
 
@@ -103,7 +127,7 @@ def row_loss_of(lanes: Lanes) -> RowLoss:
     def masked_sums(mine):
         """Σ w and Σ w l over what the mask allows; w: weights."""
         mass, moment = mine.dtype.type(0), mine.dtype.type(0)
-        for j in range(mine.shape[1]):
+        for j in range(own):
             m = mine[SCRATCH.weight, j] * mine[SCRATCH.allowed, j]
             mass += m
             moment += m * mine[SCRATCH.logit, j]
@@ -113,7 +137,7 @@ def row_loss_of(lanes: Lanes) -> RowLoss:
     def largest_allowed(mine):
         """The largest logit that the mask allows."""
         top = mine.dtype.type(LEAST)
-        for j in range(mine.shape[1]):
+        for j in range(own):
             top = max(top, mine[SCRATCH.logit, j]) if mine[SCRATCH.allowed, j] > 0 else top
         return largest(top)
 
@@ -122,7 +146,7 @@ def row_loss_of(lanes: Lanes) -> RowLoss:
         """As `masked_sums`, with weights relative to another logit."""
         real = mine.dtype.type
         mass, moment = real(0), real(0)
-        for j in range(mine.shape[1]):
+        for j in range(own):
             m = real(math.exp(mine[SCRATCH.logit, j] - top)) if mine[SCRATCH.allowed, j] > 0 else real(0)
             mass += m
             moment += m * mine[SCRATCH.logit, j]
@@ -131,7 +155,7 @@ def row_loss_of(lanes: Lanes) -> RowLoss:
     @rule
     def add(mine, level, slope):
         """Adds a sample to the sums of its row."""
-        for j in range(mine.shape[1]):
+        for j in range(own):
             mine[SCRATCH.level, j] += mine[SCRATCH.allowed, j] * level
             mine[SCRATCH.slope, j] += mine[SCRATCH.allowed, j] * slope
 
@@ -139,20 +163,20 @@ def row_loss_of(lanes: Lanes) -> RowLoss:
     def add_below(mine, level, slope, top):
         """As `add`, where weights are relative to another logit."""
         real = mine.dtype.type
-        for j in range(mine.shape[1]):
+        for j in range(own):
             m = real(math.exp(mine[SCRATCH.logit, j] - top)) if mine[SCRATCH.allowed, j] > 0 else real(0)
             mine[SCRATCH.push, j] += m * (level + slope * mine[SCRATCH.logit, j])
 
     @rule
     def add_push(lane, mine, push, chosen):
         """Adds what a sample's own action gets."""
-        for j in range(mine.shape[1]):
+        for j in range(own):
             mine[SCRATCH.push, j] += push if j * width + lane == chosen else mine.dtype.type(0)
 
     @rule
     def fold(mine):
         """Adds levels and slopes, weighted by the loaded row, to the gradient, and clears them."""
-        for j in range(mine.shape[1]):
+        for j in range(own):
             level = mine[SCRATCH.level, j] + mine[SCRATCH.logit, j] * mine[SCRATCH.slope, j]
             mine[SCRATCH.push, j] += mine[SCRATCH.weight, j] * level
             mine[SCRATCH.level, j] = 0
@@ -161,26 +185,26 @@ def row_loss_of(lanes: Lanes) -> RowLoss:
     @rule
     def store_row(lane, mine, count, share, d_value, p, row, i, slot, d_logits, d_values, parts):
         """Writes the gradient of a row, or a part of it if slot ≥ 0, and clears it."""
-        for j in range(mine.shape[1]):
+        for j in range(own):
             a = j * width + lane
             if a < count and slot < 0:
                 d_logits[p, row, a] = share * mine[SCRATCH.push, j]
             elif a < count:
-                parts[i, slot, a] = share * mine[SCRATCH.push, j]
+                parts[2 * i + slot, a] = share * mine[SCRATCH.push, j]
             mine[SCRATCH.push, j] = 0
         if lane == 0 and slot < 0:
             d_values[p, 0, row] = share * d_value
         elif lane == 0:
-            parts[i, slot, count] = share * d_value
+            parts[2 * i + slot, count] = share * d_value
 
     @rule
     def chunk(i, lane, mine, mask, count, b, size, c, first, s, x, logits, values, d_logits, d_values, parts, terms):
         """Sums the loss of chunk i, and its gradient.
 
-        mine: scratch (6, ⌈A / lanes⌉); mask: scratch (⌈A / WORD⌉,); count: A; b: samples per policy; size: of a chunk;
+        mine: scratch (6, own); mask: scratch (⌈A / WORD⌉,); count: A; b: samples per policy; size: of a chunk;
         c: coefficients (P,) each; first: position of the minibatch in s; x: experience; logits, d_logits: (P, rows, A
-        or more); values, d_values: (P, 1, rows); parts: (chunks, 2, A + 1 or more), of rows that began in an earlier
-        chunk and of those that go on in the next; terms: (5, chunks).
+        or more); values, d_values: (P, 1, rows); parts: (2 · chunks, A + 1), of rows that began in an earlier chunk and
+        of those that go on in the next; terms: (5, chunks).
         """
         real = logits.dtype.type
         chunks = (b + size - 1) // size
@@ -191,7 +215,7 @@ def row_loss_of(lanes: Lanes) -> RowLoss:
         one, share, clip, bonus, near = real(1), real(1) / real(b), c.clip[p], c.entropy[p], c.value_clip[p]
         policy_term, value_term, entropy_term, kl_term, clipped_term = real(0), real(0), real(0), real(0), real(0)
         row, loaded, slot, top, d_value = np.int64(s.row[at]), np.int64(-1), 0 if begun else -1, real(0), real(0)
-        for j in range(mine.shape[1]):
+        for j in range(own):
             mine[SCRATCH.level, j] = 0
             mine[SCRATCH.slope, j] = 0
             mine[SCRATCH.push, j] = 0
@@ -266,11 +290,21 @@ def row_loss_of(lanes: Lanes) -> RowLoss:
             terms[TERMS.clipped, i] = share * clipped_term
 
     @rule
-    def join(i, lane, count, b, size, first, s, parts, d_logits, d_values):
-        """Sums the parts of the row that begins in a chunk and goes on in the next, if there is one.
+    def gather(i, lane, count, b, size, first, s, parts, sums):
+        """Sums the parts of a group of chunks, if all of them begin within the same row; sums: (groups, A + 1)."""
+        columns = (count + width) // width
+        i, a = i // columns, i % columns * width + lane
+        chunks = (b + size - 1) // size
+        groups = (chunks + GROUP - 1) // GROUP
+        p, k = i // groups, i % groups * GROUP
+        at, last = first + p * b + k * size, first + p * b + (k + GROUP - 1) * size
+        if a <= count and k > 0 and k + GROUP <= chunks and s.row[at - 1] == s.row[last]:
+            start = 2 * (p * chunks + k)
+            sums[i, a] = sum_of(parts, a, start, start + 2 * GROUP, 2)
 
-        i: chunk and columns of the logits, as many as there are lanes; the column after the last is that of the values.
-        """
+    @rule
+    def join(i, lane, count, b, size, first, s, parts, sums, d_logits, d_values):
+        """Sums the parts of the row that begins in a chunk and goes on in the next, if there is one."""
         columns = (count + width) // width
         i, a = i // columns, i % columns * width + lane
         chunks = (b + size - 1) // size
@@ -287,26 +321,16 @@ def row_loss_of(lanes: Lanes) -> RowLoss:
                     below = middle
                 else:
                     above = middle - 1
-            last, j = i - k + (below - start) // size, i + 1
-            s0 = parts[i, 1, a]
-            s1, s2, s3, s4, s5, s6, s7 = 0 * s0, 0 * s0, 0 * s0, 0 * s0, 0 * s0, 0 * s0, 0 * s0
-            while j + 7 <= last:  # several sums, so that a GPU can load ahead
-                s0 += parts[j, 0, a]
-                s1 += parts[j + 1, 0, a]
-                s2 += parts[j + 2, 0, a]
-                s3 += parts[j + 3, 0, a]
-                s4 += parts[j + 4, 0, a]
-                s5 += parts[j + 5, 0, a]
-                s6 += parts[j + 6, 0, a]
-                s7 += parts[j + 7, 0, a]
-                j += 8
-            while j <= last:
-                s0 += parts[j, 0, a]
-                j += 1
-            found = ((s0 + s1) + (s2 + s3)) + ((s4 + s5) + (s6 + s7))
+            after = (below - start) // size + 1  # the chunk after the last
+            whole, groups = (k + GROUP) // GROUP, (chunks + GROUP - 1) // GROUP
+            until = max(after // GROUP, whole)  # groups from `whole` on, before this one, lie within the row
+            here = 2 * (i - k)
+            found = parts[2 * i + 1, a] + sum_of(parts, a, here + 2 * k + 2, here + 2 * min(whole * GROUP, after), 2)
+            found += sum_of(sums, a, p * groups + whole, p * groups + until, 1)
+            found += sum_of(parts, a, here + 2 * until * GROUP, here + 2 * after, 2)
             if a < count:
                 d_logits[p, row, a] = found
             else:
                 d_values[p, 0, row] = found
 
-    return RowLoss(chunk, join)
+    return RowLoss(chunk, gather, join)
