@@ -25,6 +25,8 @@ from cavalcade.envs.cage2 import device_games
 from cavalcade.envs.cage2.workflow import WorkflowCage2
 from cavalcade.ppo.objective import Coefficients
 from cavalcade.ppo.engines.cuda import kernels, loops
+from cavalcade.ppo.engines.cuda.row_loss import GROUP, Experience, Sorted
+from cavalcade.policy.mlp import NETS, MlpSpec
 
 rng = np.random.default_rng(0)
 f32, i64 = np.float32, np.int64
@@ -32,14 +34,14 @@ policies, steps, n, actions, m = 2, 3, 4, 7, 2
 layout = np.array([-1, -1, 0, 1, 64, 65, -1], np.int8)
 
 
-def both(name, count, *args, there=kernels, here=loops):
+def both(name, count, *args, there=kernels, here=loops, grid=(1, 64)):
     one = [np.array(a) if isinstance(a, np.ndarray) else a for a in args]
     other = [np.array(a) if isinstance(a, np.ndarray) else a for a in args]
     getattr(here, name)(count, *one)
-    getattr(there, name)[1, 64](count, *other)
+    getattr(there, name)[grid](count, *other)
     for a, b in zip(one, other):
         if isinstance(a, np.ndarray):
-            assert np.array_equal(a, b), name
+            assert np.allclose(a, b, atol=1e-6) if name == "evaluate" else np.array_equal(a, b), name
     changed = [not np.array_equal(a, b) for a, b in zip(args, other) if isinstance(a, np.ndarray)]
     assert any(changed), name
 
@@ -48,10 +50,11 @@ shape = (policies, steps, n)
 real = lambda *s: rng.standard_normal(s).astype(f32)
 masks = rng.integers(0, 4, (policies * n, 2)).astype(i64)
 keys = rng.integers(0, 2**63, policies * n).astype(np.uint64)
-both("draw", policies * n, layout, actions, real(policies, actions + 1, n), real(policies, 1, n), masks, keys,
-     np.array([5, 9]), 1, np.zeros(policies * n, np.int32), np.zeros(shape, np.int32), np.zeros(shape, f32),
-     np.zeros(shape, f32))
-both("greedy", policies * n, layout, actions, real(policies, actions + 1, n), masks, np.zeros(policies * n, np.int32))
+row = rng.integers(0, 5, policies * n).astype(np.int32)
+both("draw", policies * n, layout, actions, real(5, actions + 1), real(5), row, masks, keys, np.array([5, 9]), 1,
+     np.zeros(policies * n, np.int32), np.zeros(shape, np.int32), np.zeros(shape, f32), np.zeros(shape, f32),
+     np.zeros((*shape, 1), np.int32))
+both("greedy", policies * n, layout, actions, real(policies * n, actions + 1), masks, np.zeros(policies * n, np.int32))
 over = rng.random(policies * n) < 0.5
 both("record_step", policies * n, real(policies * n), over, 1, 0, np.zeros(shape, f32), np.zeros(shape, bool),
      rng.random((policies, n)), np.zeros((policies, 1, n)))
@@ -60,13 +63,44 @@ both("discount", policies * n, real(*shape), ended, np.array([0.9, 0.8]), rng.ra
 both("shuffle_key", policies * n, keys[:policies], np.array([3, 8]), 1, np.zeros((policies, n), i64))
 both("gae", policies * n, real(*shape), real(*shape), ended, real(*shape), real(policies, n), np.ones(policies, f32),
      np.full(policies, 0.9, f32), np.full(policies, 0.8, f32), np.zeros(shape, f32), np.zeros(shape, f32))
-b = steps * m
+words = rng.integers(0, 2, (policies * steps * n, 2)).astype(i64)
+total, samples = policies * steps * n, steps * n
+both("row_key", total, words, samples, 1, np.zeros(total, i64))
+order = np.concatenate([rng.permutation(samples), samples + rng.permutation(samples)])
+both("begins", total, order, words, samples, np.zeros(total, np.int32))
+place = np.array([[3, 1, 0, 2], [0, 2, 1, 3]])
+both("minibatch_of", total, order, place, m, steps, np.zeros(total, np.uint8))
+rows = np.arange(total, dtype=np.int32) // 3
+b = samples // m
+both("begins_again", total, order, rows, order, b, np.zeros(total, np.int32), np.zeros(total, np.int32))
+both("row_number", total, rows, b, np.zeros(total, np.int32))
+many = 70 * GROUP
+s = Sorted(rng.integers(0, total, policies * many).astype(np.int32),
+           np.tile(np.sort(np.r_[np.arange(5), np.full(many - 5, 2)]), policies).astype(np.int32))
+both("take_row", policies * many, s, 0, many, words, np.zeros((policies, 5, 2), i64))
 c = Coefficients(*(np.full(policies, x, f32) for x in (0.2, 0.5, 0.01, 0.1)))
-order = np.array([[3, 1, 0, 2], [0, 2, 1, 3]])
-both("loss", policies * b, layout, actions, c, b, real(policies, actions + 1, b), real(policies, 1, b), order, 2,
-     rng.integers(0, 4, (policies * steps * n, 2)).astype(i64), rng.integers(0, 2, shape).astype(np.int32),
-     -abs(real(*shape)), real(*shape), real(*shape), real(*shape), np.zeros((policies, actions + 1, b), f32),
-     np.zeros((policies, 1, b), f32), np.zeros((5, policies, b), f32))
+x = Experience(rng.integers(64, 128, (total, 1)).astype(np.int32), rng.integers(5, 7, total).astype(np.int32),
+               -abs(real(total)), real(total), real(total), real(total))
+size = 2
+chunks = policies * many // size
+logits, values = real(policies, 5, actions + 1), real(policies, 1, 5)
+d_logits, d_values, terms = np.zeros_like(logits), np.zeros_like(values), np.zeros((5, chunks), f32)
+parts, sums = np.zeros((2 * chunks, actions + 1), f32), np.zeros((chunks // GROUP + 2, actions + 1), f32)
+both("chunk", chunks, actions, many, size, c, 0, s, x, logits, values, d_logits, d_values, parts, terms,
+     grid=(chunks // 64 + 1, 64))
+parts = real(*parts.shape)
+both("gather", policies * 35 * (actions + 1), actions, many, size, 0, s, parts, sums, grid=(9, 64))
+both("join", chunks * (actions + 1), actions, many, size, 0, s, parts, real(*sums.shape), d_logits, d_values,
+     grid=(chunks * (actions + 1) // 64 + 1, 64))
+both("adam", policies * 9, real(policies, 9), real(policies, 9), real(policies, 9), abs(real(policies, 9)),
+     np.array([1, 4]), real(policies), np.array([0, 0.5], f32), abs(real(policies)), np.array([True, False]))
+both("find", policies * n, words, 1, steps, np.full((policies, 32), -1, np.int32), np.zeros((policies, n), np.int32),
+     np.zeros(policies, np.int32), np.zeros(policies * n, np.int32))
+spec = MlpSpec(6, actions, (4, 4))
+layers = np.array([[[y.weight, y.bias, y.fan_in, y.columns, y.fan_out] for y in spec.layers(k)] for k in NETS])
+fresh = np.array([[2, 0, 1, 3], [1, 3, 0, 0]], np.int32)
+both("evaluate", 4, layers, real(policies, spec.size), real(policies, 6, n), 1, steps, fresh,
+     np.array([4, 2], np.int32), np.zeros((total, actions + 1), f32), np.zeros(total, f32), grid=(4, 8))
 env = WorkflowCage2(4, red="bline", horizon=5)
 env.reset()
 words = env.packed.observation.reshape(2, 2, -1)

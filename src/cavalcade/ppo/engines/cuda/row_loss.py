@@ -82,9 +82,8 @@ class RowLoss(NamedTuple):
 @rule
 def sum_of(parts, a, start, stop, step):
     """The sum of column a of the rows start, start + step … before stop: several at once, so that a GPU loads ahead."""
-    s0 = 0 * parts[0, a]
-    s1, s2, s3 = s0, s0, s0
-    j = start
+    zero = parts.dtype.type(0)
+    s0, s1, s2, s3, j = zero, zero, zero, zero, start
     while j + 3 * step < stop:
         s0 += parts[j, a]
         s1 += parts[j + step, a]
