@@ -35,10 +35,16 @@ from cavalcade.tuning import machine
 
 _STEPS, _ROUNDS = 50, 15
 _GPU = torch.device("cuda")
+# Environments, minibatches, hidden layers, policies, and updates before the second measurement.
 _SHAPES = (
-    (65_536, 32, (64, 64), 1), (65_536, 32, (256, 256), 1), (16_384, 16, (64, 64), 1), (4096, 4, (64, 64), 1),
-    (200, 4, (64, 64), 1), (50, 1, (64, 64), 120),
+    (65_536, 32, (64, 64), 1, 30), (65_536, 32, (256, 256), 1, 30), (16_384, 16, (64, 64), 1, 60),
+    (4096, 4, (64, 64), 1, 150), (200, 4, (64, 64), 1, 300), (50, 1, (64, 64), 120, 60),
 )  # fmt: skip
+_PUBLISHED = (
+    ("PokeJAX (arXiv 2603.12145)", "15.2 M, GPU and network not stated in its abstract"),
+    ("PufferLib 5.0", "12.9 M, MinGRU 64 × 1, RTX 5090"),
+    ("craftax.cu, classic", "5.8 M, MinGRU 256 × 3, RTX PRO 6000"),
+)
 
 Part = Literal["simulator", "training", "episodes", "learning", "workflows"]
 Red = Literal["bline", "meander"]
@@ -131,6 +137,7 @@ class Rate(NamedTuple):
     rollout: float  # milliseconds
     update: float
     busy: float  # share of the time in which the GPU works
+    distinct: float  # observations of a rollout, relative to its samples
 
 
 def _engine(num_envs: int, minibatches: int, hidden: tuple[int, ...], precision: str, policies: int) -> CudaEngine:
@@ -143,17 +150,17 @@ def _engine(num_envs: int, minibatches: int, hidden: tuple[int, ...], precision:
 
 
 def _training_rate(engine: CudaEngine, updates: int = 10) -> Rate:
-    """The speed of rollouts and updates; the first ones, which compile and record graphs, do not count."""
+    """The speed of rollouts and updates; the first three, which compile and record graphs, do not count."""
     for _ in range(3):
         engine.collect()
         engine.update(0.0)
-    laps, device = [], 0.0
+    laps, device, distinct = [], 0.0, 0.0
     marks = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
     for _ in range(updates):
         start = time.perf_counter()
         engine.collect()
         middle = time.perf_counter()
-        engine.update(0.0)
+        distinct = float(engine.update(0.0)["distinct_observations"].mean())
         laps.append((middle - start, time.perf_counter() - middle))
     torch.cuda.synchronize()
     for name in ("rollout", "update"):
@@ -164,23 +171,30 @@ def _training_rate(engine: CudaEngine, updates: int = 10) -> Rate:
         device += marks[0].elapsed_time(marks[1]) / 1000
     rollout, update = (statistics.median(column) for column in zip(*laps, strict=True))
     steps = engine.games.num_envs * engine.config.rollout_steps
-    return Rate(steps / (rollout + update), 1000 * rollout, 1000 * update, device / (rollout + update))
+    return Rate(steps / (rollout + update), 1000 * rollout, 1000 * update, device / (rollout + update), distinct)
 
 
 def _training(options: Options) -> list[dict[str, Any]]:
-    print("\nPPO end to end, K = 4, 100 steps per update, Meander; median of 10 updates")
-    print(f"{'policies × environments':>24}{'networks':>10}{'products':>10}{'M steps/s':>11}", end="")
-    print(f"{'rollout ms':>12}{'update ms':>11}{'GPU busy':>10}")
+    print("\nPPO end to end, K = 4, 100 steps per update, Meander; median of 10 updates, of a fresh policy and later")
+    print(f"{'policies × environments':>24}{'networks':>10}{'products':>10}{'updates':>9}{'M steps/s':>11}", end="")
+    print(f"{'distinct':>10}{'rollout ms':>12}{'update ms':>11}{'GPU busy':>10}")
     found = []
-    for envs, minibatches, hidden, policies in _SHAPES:
+    for envs, minibatches, hidden, policies, later in _SHAPES:
         for precision in ("fp32", "tf32", "bf16"):
-            got = _training_rate(_engine(envs, minibatches, hidden, precision, policies))
-            shape = f"{policies} × {envs:,}"
-            print(f"{shape:>24}{'-'.join(map(str, hidden)):>10}{precision:>10}{got.steps / 1e6:>11.1f}", end="")
-            print(f"{got.rollout:>12.2f}{got.update:>11.2f}{got.busy:>10.0%}", flush=True)
-            found.append(
-                {"policies": policies, "envs": envs, "hidden": hidden, "precision": precision, **got._asdict()}
-            )
+            engine = _engine(envs, minibatches, hidden, precision, policies)
+            for before in (0, later):
+                for _ in range(before):
+                    engine.collect()
+                    engine.update(0.0)
+                got, shape = _training_rate(engine), f"{policies} × {envs:,}"
+                print(f"{shape:>24}{'-'.join(map(str, hidden)):>10}{precision:>10}{before + 13:>9}", end="")
+                print(f"{got.steps / 1e6:>11.1f}{got.distinct:>10.2%}", end="")
+                print(f"{got.rollout:>12.2f}{got.update:>11.2f}{got.busy:>10.0%}", flush=True)
+                sizes = {"policies": policies, "envs": envs, "hidden": hidden, "precision": precision}
+                found.append(sizes | {"updates": before + 13, **got._asdict()})
+    print("published, on one GPU, in what we could find; other games and networks:")
+    for name, figure in _PUBLISHED:
+        print(f"  {name}: {figure}")
     return found
 
 

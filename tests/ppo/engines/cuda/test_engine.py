@@ -91,16 +91,31 @@ def test_games_with_orders_are_the_same_and_their_statistics_are_told():
 
 def test_minibatches_are_shares_of_the_environments_in_a_new_order_each_time():
     engine, _ = pair(n=8, minibatches=2)
-    seen = []
+    words = engine.rollout.words.flatten(0, 2)
+    seen = set()
     for update in range(2):
-        engine._counter.fill_(update)
+        engine.collect()
         for epoch in range(2):
-            engine._shuffle(epoch)
-            assert all(sorted(row) == list(range(8)) for row in engine._order.tolist())
-            seen.append(engine._order.flatten().tolist())
-    assert len({tuple(x) for x in seen}) == 4
-    engine.collect()
-    assert np.isfinite(engine.update(0.0)["grad_norm"]).all()
+            s, b = engine._sorted.of(epoch), engine._sorted.size
+            assert b == 20 * 4
+            for part in range(4):  # two minibatches of two policies
+                m, p = divmod(part, 2)
+                at = slice((2 * m + p) * b, (2 * m + p + 1) * b)
+                sample, row = s.sample[at].long(), s.row[at].long()
+                envs = (sample % 8).unique()
+                assert len(envs) == 4
+                expected = (p * 20 + torch.arange(20)).unsqueeze(1) * 8 + envs
+                assert torch.equal(sample.sort().values, expected.flatten().sort().values)
+                assert row[0] == 0
+                assert set(row.diff().tolist()) <= {0, 1}
+                first = torch.searchsorted(row, row)  # the first sample of each one's row
+                assert torch.equal(words[sample], words[sample[first]])
+                assert len(words[sample].unique(dim=0)) == row[-1] + 1
+                assert row[-1] < engine._room
+                if part == 0:
+                    seen.add(tuple(envs.tolist()))
+        engine.update(update / 2)
+    assert len(seen) > 1
 
 
 def test_two_halves_make_the_gradient_of_the_whole():
@@ -109,13 +124,49 @@ def test_two_halves_make_the_gradient_of_the_whole():
     for one in (engine, halves):
         one.collect()
         one.prepare(0.0)
-        one._order.copy_(torch.arange(8).expand(2, -1))
-    engine._minibatch(0, 8)
+    engine._minibatch(0, 0)
     parts = []
-    for first in (0, 4):
-        halves._minibatch(first, 4)
+    for m in range(2):
+        halves._minibatch(0, m)
         parts.append(halves._gradient.clone())
     torch.testing.assert_close(sum(parts) / 2, engine._gradient, atol=1e-6, rtol=1e-4)
+
+
+@pytest.mark.parametrize("given", [{}, {"minibatches": 3}, {"grad_accum": 2, "value_clip": 0.1}])
+@pytest.mark.parametrize("real", [torch.float32, torch.float64])
+def test_distinct_rows_have_the_gradient_of_all_samples(given, real):
+    found = []
+    for dedup in ("on", "off"):
+        env = Cage2(12, red="bline", horizon=10, seed=[0, 1])
+        env.reset()
+        config = PPOConfig(num_envs=6, rollout_steps=20, hidden=HIDDEN, epochs=2, dedup=dedup, **given)
+        engine = CudaEngine(env, DeviceCage2(env, CPU), config, [0, 1], dtype=real)
+        engine.collect()
+        engine.prepare(0.0)
+        engine._minibatch(1, given.get("minibatches", 1) - 1)
+        found.append((engine._gradient.clone(), engine._share))
+    (mine, few), (plain, all_of_them) = found
+    assert few < 0.5 < all_of_them == 1.0
+    assert (mine - plain).norm() <= (1e-10 if real == torch.float64 else 1e-4) * plain.norm()
+
+
+def test_out_of_memory_makes_smaller_pieces(monkeypatch):
+    engine, plain = pair(n=8)
+    allocate, tried = engine._allocate_piece, []
+
+    def fails_once(rows):
+        tried.append(rows)
+        if len(tried) == 1:
+            raise torch.OutOfMemoryError
+        allocate(rows)
+
+    monkeypatch.setattr(engine, "_allocate_piece", fails_once)
+    for one in (engine, plain):
+        one.collect()
+        one.update(0.0)
+    assert engine._pieces == 2
+    assert engine.notes == ["out of memory: minibatches are computed in 2 pieces"]
+    compare(engine, plain)
 
 
 def test_a_policy_past_its_limit_sits_out_the_rest():

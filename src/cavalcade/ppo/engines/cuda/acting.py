@@ -7,12 +7,11 @@ from torch import Tensor
 
 from cavalcade.core.device_games import DeviceGames
 from cavalcade.policy.mlp import NETS, MlpSpec
-from cavalcade.ppo.engines.cuda.evaluate import NONE
+from cavalcade.ppo.engines.cuda.evaluate import MOST_VALUES, NONE
 from cavalcade.ppo.engines.cuda.network import Network
 from cavalcade.ppo.engines.cuda.ops import Ops
 from cavalcade.ppo.engines.cuda.rollout import PackedRollout
 
-_MOST_VALUES = 256  # of observations and layers of both nets, see `kernels`
 _BLOCKS = 512  # at least, over all policies: enough for any GPU
 
 
@@ -74,7 +73,7 @@ class DistinctActing:
     @staticmethod
     def suits(spec: MlpSpec) -> bool:
         """Whether a tile of observations and layers fits into the memory of a block."""
-        return max(spec.inputs, 2 * max(spec.hidden), spec.actions + 1) <= _MOST_VALUES
+        return max(spec.inputs, 2 * max(spec.hidden), spec.actions + 1) <= MOST_VALUES
 
     def begin(self) -> None:
         self._slots.fill_(NONE)

@@ -15,6 +15,8 @@ from cavalcade.core.rng import GOLDEN, mix
 
 NONE = -1
 TILE = 16  # rows that a block computes together: a weight is loaded once for all of them
+MOST_VALUES = 256  # of an observation, or of a layer of both nets: what a tile has room for
+AHEAD = 16  # weights that a thread loads before it uses the first
 
 
 class Place(NamedTuple):
@@ -74,7 +76,7 @@ def evaluate_of(wait: Any) -> Any:
     """The network of one block of threads that wait for each other."""
 
     @rule
-    def run_layer(thread, threads, layer, layers, weights, p, tiles, sums):
+    def run_layer(thread, threads, layer, layers, weights, p, tiles, sums, ahead):
         """A layer of both nets for a tile, from one half of `tiles` to the other; thread by thread a column."""
         real, last = weights.dtype.type, layer == layers.shape[1] - 1
         before, after = layer % 2, 1 - layer % 2
@@ -86,35 +88,39 @@ def evaluate_of(wait: Any) -> Any:
             bias = weights[p, layers[net, layer, PLACE.bias] + j]
             for r in range(TILE):
                 sums[r] = bias
-            inputs, k = layers[net, layer, PLACE.inputs], 0
-            while k + 8 <= inputs:  # eight at a time, so that a GPU can load ahead
-                w0, w1 = weights[p, at + k * width], weights[p, at + (k + 1) * width]
-                w2, w3 = weights[p, at + (k + 2) * width], weights[p, at + (k + 3) * width]
-                w4, w5 = weights[p, at + (k + 4) * width], weights[p, at + (k + 5) * width]
-                w6, w7 = weights[p, at + (k + 6) * width], weights[p, at + (k + 7) * width]
-                o = offset + k
-                for r in range(TILE):
-                    sums[r] += tiles[before, o, r] * w0 + tiles[before, o + 1, r] * w1
-                    sums[r] += tiles[before, o + 2, r] * w2 + tiles[before, o + 3, r] * w3
-                    sums[r] += tiles[before, o + 4, r] * w4 + tiles[before, o + 5, r] * w5
-                    sums[r] += tiles[before, o + 6, r] * w6 + tiles[before, o + 7, r] * w7
-                k += 8
-            while k < inputs:
-                w0 = weights[p, at + k * width]
-                for r in range(TILE):
-                    sums[r] += tiles[before, offset + k, r] * w0
-                k += 1
+            inputs = layers[net, layer, PLACE.inputs]
+            for k in range(0, inputs, AHEAD):
+                for u in range(AHEAD):
+                    ahead[u] = weights[p, at + (k + u) * width] if k + u < inputs else real(0)
+                for u in range(AHEAD):
+                    for r in range(TILE):
+                        sums[r] += tiles[before, offset + min(k + u, inputs - 1), r] * ahead[u]
             for r in range(TILE):
                 tiles[after, column, r] = sums[r] if last else real(math.tanh(sums[r]))
 
     @rule
     def evaluate(
-        thread, threads, block, blocks, tiles, sums, layers, weights, x, t, steps, fresh, num_fresh, logits, values
+        thread,
+        threads,
+        block,
+        blocks,
+        tiles,
+        sums,
+        ahead,
+        layers,
+        weights,
+        x,
+        t,
+        steps,
+        fresh,
+        num_fresh,
+        logits,
+        values,
     ):
         """Computes logits and values of new observations; a block takes every so many tiles of a policy.
 
-        tiles: scratch (2, values, TILE); sums: scratch (TILE,); layers: (2, layers, 5), see `Place`; x: (P, O, N);
-        logits: (P·T·N, A or more); values: (P·T·N,).
+        tiles: scratch (2, values, TILE); sums: scratch (TILE,); ahead: scratch (AHEAD,); layers: (2, layers, 5), see
+        `Place`; x: (P, O, N); logits: (P·T·N, A or more); values: (P·T·N,).
         """
         policies, n = fresh.shape
         p, share = block % policies, blocks // policies
@@ -127,7 +133,7 @@ def evaluate_of(wait: Any) -> Any:
                 tiles[0, j, r] = x[p, j, fresh[p, first + min(r, size - 1)]]
             wait()
             for layer in range(depth):
-                run_layer(thread, threads, layer, layers, weights, p, tiles, sums)
+                run_layer(thread, threads, layer, layers, weights, p, tiles, sums, ahead)
                 wait()
             for k in range(thread, size * (actions + 1), threads):
                 r, a = k // (actions + 1), k % (actions + 1)

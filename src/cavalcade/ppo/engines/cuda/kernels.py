@@ -10,15 +10,14 @@ import numpy as np
 from cavalcade.core.cuda import cuda, gpu_kernel, simulated
 from cavalcade.ppo.engines.cuda import rows, sample
 from cavalcade.ppo.engines.cuda.choice import MOST_ACTIONS, WORD, choice_of
-from cavalcade.ppo.engines.cuda.evaluate import NONE, TILE, evaluate_of, find_of
+from cavalcade.ppo.engines.cuda.evaluate import AHEAD, MOST_VALUES, NONE, TILE, evaluate_of, find_of
 from cavalcade.ppo.engines.cuda.lanes import ONE, Lanes
 from cavalcade.ppo.engines.cuda.row_loss import SCRATCH, row_loss_of
 from cavalcade.ppo.gae import gae_environment
 
 # fmt: off
 
-MOST_VALUES = 256  # that shared memory has room for
-_REGISTERS = 80  # per thread of `chunk`: fewer than the compiler would take, so that more warps hide each other's waits
+_REGISTERS = 128  # per thread of `chunk`: fewer than the compiler would take, so that more warps fit
 _ALL = 0xFFFFFFFF  # lanes of a warp
 _WARP = 32
 
@@ -95,10 +94,11 @@ def find(count, words, t, steps, slots, fresh, num_fresh, row):
 
 @gpu_kernel
 def evaluate(count, layers, weights, x, t, steps, fresh, num_fresh, logits, values):
-    tiles, sums = cuda.shared.array((2, MOST_VALUES, TILE), np.float32), cuda.local.array(TILE, np.float32)
+    tiles = cuda.shared.array((2, MOST_VALUES, TILE), np.float32)
+    sums, ahead = cuda.local.array(TILE, np.float32), cuda.local.array(AHEAD, np.float32)
     _evaluate(
-        cuda.threadIdx.x, cuda.blockDim.x, cuda.blockIdx.x, count, tiles, sums, layers, weights, x, t, steps, fresh,
-        num_fresh, logits, values,
+        cuda.threadIdx.x, cuda.blockDim.x, cuda.blockIdx.x, count, tiles, sums, ahead, layers, weights, x, t, steps,
+        fresh, num_fresh, logits, values,
     )
 
 

@@ -5,7 +5,7 @@ import numpy as np
 from cavalcade.core.jit import kernel, rule
 from cavalcade.ppo.engines.cuda import rows, sample
 from cavalcade.ppo.engines.cuda.choice import MOST_ACTIONS, WORD, choice_of
-from cavalcade.ppo.engines.cuda.evaluate import NONE, TILE, evaluate_of, find_of
+from cavalcade.ppo.engines.cuda.evaluate import AHEAD, NONE, TILE, evaluate_of, find_of
 from cavalcade.ppo.engines.cuda.lanes import ONE
 from cavalcade.ppo.engines.cuda.row_loss import SCRATCH, row_loss_of
 from cavalcade.ppo.gae import gae_environment
@@ -48,8 +48,9 @@ def find(count, *args):
 def evaluate(count, layers, weights, *args):
     widest = layers[:, :, 4].sum(0).max()
     tiles, sums = np.zeros((2, max(widest, args[0].shape[1]), TILE), weights.dtype), np.zeros(TILE, weights.dtype)
+    ahead = np.zeros(AHEAD, weights.dtype)
     for block in range(count):
-        _evaluate(0, 1, block, count, tiles, sums, layers, weights, *args)
+        _evaluate(0, 1, block, count, tiles, sums, ahead, layers, weights, *args)
 
 
 @kernel(numerics=True)
