@@ -47,5 +47,6 @@ def gpu_kernel(function: Callable, *, fastmath: bool = False, registers: int | N
 
     fastmath: sums may be reordered; registers: per thread, at most.
     """
+    limit = {} if registers is None or simulated() else {"max_registers": registers}
     with cache_folder(function.__module__, _settings()):
-        return cuda.jit(cache=True, fastmath=fastmath, max_registers=registers)(function)
+        return cuda.jit(cache=True, fastmath=fastmath, **limit)(function)
