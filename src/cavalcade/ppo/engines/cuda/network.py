@@ -19,7 +19,7 @@ class Network:
 
     def __init__(self, spec: MlpSpec, weights: Tensor, samples: int, kind: torch.dtype):
         self.kind, self._weights = kind, weights
-        self._policies = policies = len(weights)
+        policies = len(weights)
         actor, critic = (spec.layers(net) for net in NETS)
         self._pairs, self._heads = list(zip(actor[:-1], critic[:-1], strict=True)), (actor[-1], critic[-1])
 
@@ -60,15 +60,14 @@ class Network:
         """Writes the gradient of the weights, (P, D), given those of logits and values."""
         last, down, across = self._inputs[-1], d_logits.to(self.kind), d_values.to(self.kind)
         actor, critic = (self._layer(self._weights, layer)[:, :-1].to(self.kind) for layer in self._heads)
-        self._layer(gradient, self._heads[0]).copy_(torch.bmm(last[:, 0], down))
-        self._layer(gradient, self._heads[1]).copy_(torch.bmm(last[:, 1], across.transpose(1, 2)))
+        _multiply(last[:, 0], down, self._layer(gradient, self._heads[0]))
+        _multiply(last[:, 1], across.transpose(1, 2), self._layer(gradient, self._heads[1]))
         torch.bmm(actor, down.transpose(1, 2), out=self._above[:, 0])
         torch.mul(critic, across, out=self._above[:, 1])
         d = self._above.flatten(0, 1)
         for i in reversed(range(len(self._pairs))):
             d = torch.ops.aten.tanh_backward(d, self._flat(i + 1)[:, :-1])
-            found = torch.bmm(self._flat(i), d.transpose(1, 2))
-            self._pair(gradient, *self._pairs[i], own=True).copy_(found.unflatten(0, (self._policies, 2)))
+            _multiply(self._flat(i), d.transpose(1, 2), self._pair(gradient, *self._pairs[i], own=True))
             if i:
                 d = torch.bmm(self._pair(self._weights, *self._pairs[i]).flatten(0, 1)[:, :-1], d)
 
@@ -86,3 +85,12 @@ class Network:
         strides = (tensor.stride(0), critic.weight - actor.weight, actor.columns, 1)
         view = tensor.as_strided(shape, strides, tensor.storage_offset() + actor.weight)
         return view if own else view.to(self.kind)
+
+
+def _multiply(a: Tensor, b: Tensor, out: Tensor) -> None:
+    """Writes the products a b of a batch, sums over many samples, to a view of as many numbers."""
+    if len(a) > 2:
+        out.copy_(torch.bmm(a, b).view(out.shape))
+        return
+    for x, y, z in zip(a, b, out.flatten(0, -3), strict=True):  # one by one, cuBLAS splits the sums
+        z.copy_(torch.mm(x, y))
