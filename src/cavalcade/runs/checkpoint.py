@@ -10,10 +10,10 @@ Loading a checkpoint executes no code.
 
 import hashlib
 import json
-import os
 import shutil
 import zipfile
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from torch import Tensor
 
 from cavalcade.core.errors import RunError
 from cavalcade.ppo.snapshot import Counters, Snapshot
+from cavalcade.runs.durable import to_disk
 from cavalcade.runs.files import STATE
 
 FORMAT = 1
@@ -64,11 +65,12 @@ def save_checkpoint(folder: Path, update: int, snapshot: Snapshot, info: Mapping
         hashes = {name: _hash(aside / name) for name in _HASHED}
         (aside / STATE).write_text(json.dumps({"format": FORMAT, "sha256": hashes, **info}, indent=1))
         for path in (*(aside / name for name in (*_HASHED, STATE)), aside):
-            _to_disk(path)
+            to_disk(path)
         if target.exists():
             target.rename(folder / f"{_OLD}{target.name}")  # until the new one is in place
         aside.rename(target)
-        _to_disk(folder)
+        to_disk(folder)
+        to_disk(folder.parent)  # names of the folder itself, of logs and settings
         shutil.rmtree(folder / f"{_OLD}{target.name}", ignore_errors=True)
     except (OSError, SafetensorError) as error:
         shutil.rmtree(aside, ignore_errors=True)
@@ -76,8 +78,16 @@ def save_checkpoint(folder: Path, update: int, snapshot: Snapshot, info: Mapping
             f"checkpoint {update} cannot be written to {folder}: {error}; earlier ones are untouched"
         ) from None
     for old in checkpoints(folder)[:-keep]:
-        shutil.rmtree(old, ignore_errors=True)
+        _discard(old)
     return target
+
+
+def _discard(path: Path) -> None:
+    """Removes a checkpoint; renamed first, so that a process killed in between leaves none in part."""
+    aside = path.with_name(f"{_ASIDE}{path.name}")
+    with suppress(OSError):
+        path.rename(aside)
+    shutil.rmtree(aside, ignore_errors=True)
 
 
 def checkpoint_path(folder: Path, update: int) -> Path:
@@ -132,12 +142,3 @@ _ADVICE = "remove it to resume from the one before, or restore it"
 
 def _hash(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-def _to_disk(path: Path) -> None:
-    """Flushes a file or folder to disk, so that it survives a power cut."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -6,7 +6,7 @@ import os
 import platform
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -20,6 +20,7 @@ from cavalcade.config.io import as_dict, differences, from_dict
 from cavalcade.core.errors import ConfigError, RunError
 from cavalcade.core.version import __version__
 from cavalcade.runs.checkpoint import Checkpoint, checkpoints, clear_aside, load_checkpoint
+from cavalcade.runs.durable import make_folder, replacing
 from cavalcade.runs.files import CHECKPOINTS, CONFIG, LOCK, META, STATE
 from cavalcade.targets import target_named
 
@@ -48,7 +49,7 @@ class RunDirectory(Generic[C]):
     def locked(self) -> Iterator[None]:
         """Locks the directory for this process; the lock ends with the process, however it ends."""
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
+            make_folder(self.path)
             handle = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT)
         except OSError as error:
             raise RunError(f"{self.path} cannot be created or written: {error.strerror}") from None
@@ -187,16 +188,10 @@ def read_yaml(path: Path) -> Any:
 
 def write_whole(path: Path, content: str) -> None:
     """Writes a file atomically."""
-    aside = path.with_name(f".writing-{path.name}")
     try:
-        with aside.open("w") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        aside.replace(path)
+        with replacing(path) as aside:
+            aside.write_text(content)
     except OSError as error:
-        with suppress(OSError):
-            aside.unlink()
         raise RunError(f"{path} cannot be written: {error.strerror}") from None
 
 

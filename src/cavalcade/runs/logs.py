@@ -52,6 +52,15 @@ class Log:
         self._since = time.monotonic()
         return self._file.tell()
 
+    def sync(self) -> int:
+        """Flushes to disk, so that a checkpoint may rely on it after a power cut; returns the size of the file."""
+        size = self.flush()
+        try:
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            raise RunError(f"{self.path} cannot be written: {error.strerror}; free disk space and resume") from None
+        return size
+
     def close(self) -> None:
         self.flush()
         self._file.close()

@@ -15,6 +15,7 @@ from cavalcade.policy.module import MakeModule
 from cavalcade.ppo.snapshot import Counters, Snapshot
 from cavalcade.ppo.state import MOMENTS
 from cavalcade.runs.checkpoint import load_checkpoint
+from cavalcade.runs.durable import replacing
 from cavalcade.targets.base import Saved
 
 SUFFIX = ".safetensors"
@@ -37,7 +38,8 @@ def write_policy_file(path: Path, checkpoint: Path, member: int) -> None:
     tensors |= {_LEARNER + name: tensor[rows].contiguous() for name, tensor in moments.items()}
     header = {"format": FORMAT, "config": config, "network": network, "updates": found.snapshot.counters.updates}
     try:
-        save_file(tensors, path, {_HEADER: json.dumps(header)})
+        with replacing(path) as aside:
+            save_file(tensors, aside, {_HEADER: json.dumps(header)})
     except (OSError, SafetensorError) as error:
         raise RunError(f"{path} cannot be written: {error}") from None
 

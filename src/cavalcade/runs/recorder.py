@@ -92,7 +92,7 @@ class TrainingRecorder:
             "episodes": self._episodes_done,
             "seconds": self._seconds(),
             "phases": {name: round(seconds, 3) for name, seconds in learner.timer.seconds.items()},
-            "logs": {METRICS: self._metrics.flush(), EPISODES: self._episodes.flush()},
+            "logs": {METRICS: self._metrics.sync(), EPISODES: self._episodes.sync()},
         }
         keep = self._config.keep_checkpoints
         path = save_checkpoint(self._run.checkpoint_folder, update, learner.snapshot(), info, keep)

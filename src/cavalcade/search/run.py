@@ -30,6 +30,7 @@ from cavalcade.ppo.threads import choose_threads
 from cavalcade.runs.advice import resume_advice
 from cavalcade.runs.checkpoint import save_checkpoint
 from cavalcade.runs.directory import RunDirectory, provenance
+from cavalcade.runs.durable import make_folder, replacing
 from cavalcade.runs.files import DECISIONS, METRICS, SEARCH
 from cavalcade.runs.history import check_changes, record_changes
 from cavalcade.runs.logs import Log
@@ -205,7 +206,7 @@ class Search:
             "searching": self.searching,
             "scoring_seconds": self.scoring_seconds,
             "seconds": self.seconds,
-            "logs": {log.path.name: log.flush() for log in self._logs},
+            "logs": {log.path.name: log.sync() for log in self._logs},
         }
         save_checkpoint(self.run.checkpoint_folder, self.updates, saved.snapshot, info, self.config.keep_checkpoints)
 
@@ -395,11 +396,10 @@ class Search:
 
     def _store(self, name: str, policy: dict[str, Tensor]) -> None:
         folder = self.run.path / POLICIES
-        aside = folder / f".writing-{name}"
         try:
-            folder.mkdir(exist_ok=True)
-            save_file(policy, aside)
-            aside.replace(folder / f"{name}.safetensors")
+            make_folder(folder)
+            with replacing(folder / f"{name}.safetensors") as aside:
+                save_file(policy, aside)
         except (OSError, SafetensorError) as error:
             raise RunError(f"{folder} cannot be written: {error}; free disk space and resume") from None
 
