@@ -23,7 +23,17 @@ SEARCH = (
 )  # fmt: skip
 ORDERS = ("north_west>south_east>north_east>south_west", "south_west>north_east>south_east>north_west")
 SHARDED = ("--searcher", "fixed", "--orders", ",".join(ORDERS))
-CLOCKS = ("seconds", "started", "phases", "scoring_seconds", "scoring_share", "steps_per_second", "logs", "date")
+CLOCKS = (
+    "seconds",
+    "started",
+    "phases",
+    "scoring_seconds",
+    "scoring_share",
+    "steps_per_second",
+    "logs",
+    "date",
+    "hash",
+)
 _CLOCK = re.compile(
     rb'"(?:[a-z_]*seconds|started|date|steps_per_second|scoring_share|phases)": ?(?:\{[^}]*\}|[^,}\]]+)'
 )

@@ -90,7 +90,9 @@ class Undisturbed:
         with limited(SECONDS):
             try:
                 status, errors = status_of(self.command.again(folder))
-            except Exception as error:
+            except BaseException as error:
+                if isinstance(error, KeyboardInterrupt):
+                    raise
                 return f"traceback {type(error).__name__}: {error}"
         if status:
             return f"refused with {status}: {errors.strip()}"
@@ -101,20 +103,27 @@ class Undisturbed:
         return f"differs: {', '.join(differ)}" if differ else ""
 
 
+class HangError(BaseException):
+    """Something takes too long; nobody catches it."""
+
+
 @contextlib.contextmanager
 def limited(seconds: int) -> Iterator[None]:
-    """Raises `TimeoutError` in a block that takes longer."""
+    """Raises `HangError` in a block that computes for longer, or that waits for six times as long."""
 
-    def late(_number, _frame):
-        raise TimeoutError(f"hangs for {seconds} s")
+    def late(number, _frame):
+        raise HangError(f"{'waits' if number == signal.SIGALRM else 'computes'} for more than {seconds} s")
 
-    before = signal.signal(signal.SIGALRM, late)
-    signal.alarm(seconds)
+    before = [(number, signal.signal(number, late)) for number in (signal.SIGALRM, signal.SIGPROF)]
+    signal.setitimer(signal.ITIMER_REAL, 6 * seconds)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
         yield
     finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        for number, handler in before:
+            signal.signal(number, handler)
 
 
 def promised(ops: Sequence[Op]) -> str:

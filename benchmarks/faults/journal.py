@@ -108,12 +108,13 @@ class _File(io.FileIO):
     """A file whose writes are recorded."""
 
     def __init__(self, journal: Journal, path: Any, relative: str, mode: str):
-        if not journal.known(relative):
-            journal.allow(Op("create", relative))
+        there = journal.known(relative)
+        if not there or "w" in mode:
+            journal.allow(Op("truncate" if there else "create", relative))
         super().__init__(path, mode)
         self._journal, self._relative = journal, relative
         self._number = journal.opened(relative)
-        if "w" in mode:
+        if there and "w" in mode:
             journal.add(Op("truncate", relative, self._number))
 
     def write(self, data: Any) -> int:

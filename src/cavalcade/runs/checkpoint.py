@@ -12,6 +12,7 @@ import hashlib
 import json
 import shutil
 import zipfile
+import zlib
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from cavalcade.core.errors import RunError
+from cavalcade.core.files import check_file, plain_json, read_text
 from cavalcade.ppo.snapshot import Counters, Snapshot
 from cavalcade.runs.durable import to_disk
 from cavalcade.runs.files import STATE
@@ -33,7 +35,12 @@ FORMAT = 1
 POLICY, OPTIMIZER, ENVIRONMENT = "policy.safetensors", "optimizer.safetensors", "state.npz"
 _HASHED = (POLICY, OPTIMIZER, ENVIRONMENT)
 _NEEDED = ("sha256", "config", "network", "update", "logs")
+_OWN = "hash"  # of state.json itself, in it
 _ASIDE, _OLD = ".writing-", ".old-"
+_DAMAGED = (
+    OSError, ValueError, KeyError, TypeError, AttributeError, EOFError, MemoryError, SafetensorError, zlib.error,
+    zipfile.BadZipFile,
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -63,7 +70,8 @@ def save_checkpoint(folder: Path, update: int, snapshot: Snapshot, info: Mapping
         save_file({name: tensor.contiguous() for name, tensor in snapshot.learner.items()}, aside / OPTIMIZER)
         np.savez(aside / ENVIRONMENT, **snapshot.games)  # pyright: ignore[reportArgumentType]
         hashes = {name: _hash(aside / name) for name in _HASHED}
-        (aside / STATE).write_text(json.dumps({"format": FORMAT, "sha256": hashes, **info}, indent=1))
+        plain = json.loads(json.dumps({"format": FORMAT, "sha256": hashes, **info}))
+        (aside / STATE).write_text(json.dumps(plain | {_OWN: _hash_of(plain)}, indent=1))
         for path in (*(aside / name for name in (*_HASHED, STATE)), aside):
             to_disk(path)
         if target.exists():
@@ -118,11 +126,13 @@ def clear_aside(folder: Path) -> None:
 def load_checkpoint(path: Path) -> Checkpoint:
     """Reads a checkpoint; raises `RunError` if it is incomplete or damaged."""
     try:
-        info = json.loads((path / STATE).read_text())
+        info = plain_json(read_text(path / STATE))
         if info.get("format") != FORMAT:
             raise RunError(f"{path} is of format {info.get('format')}; this version reads format {FORMAT}")
         if missing := [name for name in _NEEDED if name not in info]:
             raise RunError(f"{path / STATE} lacks {', '.join(missing)}; {_ADVICE}")
+        if _OWN in info and info[_OWN] != _hash_of(info):
+            raise RunError(f"{path / STATE} is damaged: its content does not match its hash; {_ADVICE}")
         for name in _HASHED:
             if _hash(path / name) != info["sha256"][name]:
                 raise RunError(f"{path / name} is damaged: its content does not match its hash; {_ADVICE}")
@@ -133,7 +143,7 @@ def load_checkpoint(path: Path) -> Checkpoint:
         raise RunError(
             f"{path} is not a complete checkpoint: {Path(error.filename).name} is missing; {_ADVICE}"
         ) from None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError, zipfile.BadZipFile) as error:
+    except _DAMAGED as error:
         raise RunError(f"{path} cannot be read ({type(error).__name__}); {_ADVICE}") from None
 
 
@@ -141,4 +151,12 @@ _ADVICE = "remove it to resume from the one before, or restore it"
 
 
 def _hash(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    check_file(path)
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _hash_of(info: Mapping[str, Any]) -> str:
+    """Hash of what state.json has besides it."""
+    rest = {name: value for name, value in info.items() if name != _OWN}
+    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()

@@ -18,6 +18,7 @@ import yaml
 from cavalcade.config.base import RunConfig
 from cavalcade.config.io import as_dict, differences, from_dict
 from cavalcade.core.errors import ConfigError, RunError
+from cavalcade.core.files import plain_json, plain_yaml, read_text
 from cavalcade.core.version import __version__
 from cavalcade.runs.checkpoint import Checkpoint, checkpoints, clear_aside, load_checkpoint
 from cavalcade.runs.durable import make_folder, replacing
@@ -89,7 +90,7 @@ class RunDirectory(Generic[C]):
     def meta(self) -> dict[str, Any]:
         """Versions, machine, engine and threads that the run started with."""
         try:
-            found = json.loads((self.path / META).read_text())
+            found = plain_json(read_text(self.path / META))
             int(found["threads"])
             version = str(found.get("cavalcade", ""))
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -178,12 +179,11 @@ def settings_of(path: Path, verb: str) -> dict[str, Any]:
 
 def read_yaml(path: Path) -> Any:
     try:
-        return yaml.safe_load(path.read_text())
+        return plain_yaml(read_text(path))
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        reason = str(error).splitlines()[0]
-        raise ConfigError(f"{path} is not YAML: {reason}") from None
+    except ValueError as error:
+        raise ConfigError(f"{path} is not YAML: {error}") from None
 
 
 def write_whole(path: Path, content: str) -> None:

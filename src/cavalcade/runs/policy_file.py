@@ -11,6 +11,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from cavalcade.core.errors import RunError
+from cavalcade.core.files import check_file, plain_json
 from cavalcade.policy.module import MakeModule
 from cavalcade.ppo.snapshot import Counters, Snapshot
 from cavalcade.ppo.state import MOMENTS
@@ -63,9 +64,10 @@ def read_policy_file(path: Path, network: MakeModule | None = None) -> Saved:
 def read_header(path: Path) -> dict[str, Any]:
     """Settings in the header of a policy file: config, network, updates."""
     try:
+        check_file(path)
         with safe_open(path, "pt") as file:
             text = (file.metadata() or {}).get(_HEADER)
-        header = json.loads(text) if text else {}
+        header = plain_json(text) if text else {}
         version = header.get("format")
     except (OSError, SafetensorError, ValueError, AttributeError) as error:
         raise _damaged(path, error) from None

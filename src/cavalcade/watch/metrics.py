@@ -88,6 +88,6 @@ def _plain(columns: NDArray) -> list[list[float | None]]:
     with np.errstate(divide="ignore", invalid="ignore"):
         scale = 10.0 ** np.clip(5 - np.floor(np.log10(np.abs(columns))), 0, 22)
         rounded = (np.round(columns * scale) / scale).T
-    if np.isnan(rounded).any():
-        rounded = np.where(np.isnan(rounded), None, rounded)
-    return rounded.tolist()
+    if not np.isnan(rounded).any():
+        return rounded.tolist()
+    return [[None if x != x else x for x in column] for column in rounded.tolist()]
