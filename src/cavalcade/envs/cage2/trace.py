@@ -152,6 +152,9 @@ def load_trace(path: str | Path) -> Trace:
                 f"{path}: {name} is {fields[name].dtype} {fields[name].shape}; {episodes} episodes of {steps} steps "
                 f"need numbers of shape {shape}"
             )
+    for name, values in fields.items():  # also draws that only some versions record
+        if name.startswith("d_") and values.shape[:2] != (episodes, steps):
+            raise TraceError(f"{path}: {name} is {values.shape}; {episodes} episodes of {steps} steps need that shape")
     for name, (low, high) in (_FORCED_RANGES | (_TRIED_RANGES if tried else {})).items():
         values = fields[name]
         if values.size and not low <= values.min() <= values.max() <= high:
