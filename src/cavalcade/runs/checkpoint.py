@@ -38,8 +38,8 @@ _NEEDED = ("sha256", "config", "network", "update", "logs")
 _OWN = "hash"  # of state.json itself, in it
 _ASIDE, _OLD = ".writing-", ".old-"
 _DAMAGED = (
-    OSError, ValueError, KeyError, TypeError, AttributeError, EOFError, MemoryError, SafetensorError, zlib.error,
-    zipfile.BadZipFile,
+    OSError, ValueError, KeyError, TypeError, AttributeError, EOFError, MemoryError, RuntimeError, SafetensorError,
+    zlib.error, zipfile.BadZipFile,
 )  # fmt: skip
 
 

@@ -48,7 +48,7 @@ from cavalcade.envs.cage2.state import allocate, host_bits
 SHIPPED = Path(__file__).with_name("recorded")  # a part of tests/data/cage2 that comes with the package
 # What Red chose, in files of the random Red: where it is not what happened, the original made it an InvalidAction.
 _DAMAGED = (
-    OSError, EOFError, ValueError, KeyError, TypeError, AttributeError, IndexError, MemoryError, RecursionError,
+    OSError, EOFError, ValueError, KeyError, TypeError, AttributeError, IndexError, MemoryError, RuntimeError,
     zlib.error, zipfile.BadZipFile,
 )  # fmt: skip
 TRIED_FIELDS = ("red_tried_type", "red_tried_target")
