@@ -20,7 +20,7 @@ SLOW = (
     "ppo/engines/recurrent/test_engine.py::test_memory_learns", "ppo/engines/test_host.py::test_a_population_learns",
     "ppo/engines/test_host.py::test_learning_curves", "ppo/test_algorithm.py::test_no_step_is_taken_beyond",
     "search/test_verdict.py", "workflow/test_compliance.py::test_threads", "watch/test_game_addresses.py",
-    "watch/test_game_browser.py", "watch/test_game_grids.py", "watch/test_games.py",
+    "watch/test_game_browser.py", "watch/test_beside_commands.py", "watch/test_game_grids.py", "watch/test_games.py",
 )  # fmt: skip
 
 # The files that take longest: they begin first, so that no worker is left with one of them at the end.

@@ -49,3 +49,13 @@ def test_it_serves_until_it_is_ended(tmp_path):
         process.terminate()
         process.wait()
         assert process.stderr.read() == ""
+
+
+def test_the_browser_opens_the_page_on_request(capsys, monkeypatch, tmp_path):
+    opened = []
+    monkeypatch.setattr("cavalcade.cli.watch.run_server", lambda root, listening, **options: None)
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    _, out, _ = run(capsys, "watch", tmp_path, "--open")
+    assert opened == [out.split()[1]]
+    run(capsys, "watch", tmp_path)
+    assert len(opened) == 1

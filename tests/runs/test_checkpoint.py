@@ -1,6 +1,7 @@
 """Checkpoints: whole or not there."""
 
 import json
+import os
 import shutil
 
 import numpy as np
@@ -61,6 +62,7 @@ def test_nothing_is_unpickled(tmp_path):
     np.savez(path / "state.npz", step=np.array([{"a": 1}], dtype=object))
     info = json.loads((path / "state.json").read_text())
     info["sha256"]["state.npz"] = module._hash(path / "state.npz")
+    info["hash"] = module._hash_of(info)
     (path / "state.json").write_text(json.dumps(info))
     with pytest.raises(RunError, match="cannot be read"):
         load_checkpoint(path)
@@ -106,3 +108,37 @@ def test_what_was_half_written_is_cleared_away(tmp_path):
     assert [path.name for path in checkpoints(tmp_path)] == ["00000001"]
     clear_aside(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["00000001"]
+
+
+def test_a_changed_number_in_state_json_is_noticed(tmp_path):
+    path = save(tmp_path)
+    text = (path / "state.json").read_text()
+    info = json.loads(text)
+    (path / "state.json").write_text(json.dumps(info | {"update": 4}))
+    with pytest.raises(RunError, match=r"state.json is damaged: its content does not match its hash"):
+        load_checkpoint(path)
+    info.pop("hash")  # checkpoints of earlier versions have none
+    (path / "state.json").write_text(json.dumps(info))
+    assert load_checkpoint(path).info["update"] == info["update"]
+
+
+@pytest.mark.parametrize("name", ["state.json", "state.npz", "policy.safetensors"])
+def test_a_pipe_in_place_of_a_file_is_not_waited_for(tmp_path, name):
+    path = save(tmp_path)
+    (path / name).unlink()
+    os.mkfifo(path / name)
+    with pytest.raises(RunError, match="cannot be read"):
+        load_checkpoint(path)
+
+
+def test_an_old_checkpoint_is_removed_whole_or_not_at_all(tmp_path, monkeypatch):
+    for update in (1, 2):
+        save(tmp_path, update)
+
+    def dies(path, **_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module.shutil, "rmtree", dies)
+    with pytest.raises(KeyboardInterrupt):
+        module._discard(tmp_path / "00000001")
+    assert [path.name for path in checkpoints(tmp_path)] == ["00000002"]

@@ -130,7 +130,7 @@ import os, signal, sys
 from cavalcade.cli import main
 from cavalcade.runs import checkpoint
 place, count = sys.argv[1], [0]
-module, name = {"write": (checkpoint, "save_file"), "hash": (checkpoint, "_hash"), "flush": (checkpoint, "_to_disk"),
+module, name = {"write": (checkpoint, "save_file"), "hash": (checkpoint, "_hash"), "flush": (checkpoint, "to_disk"),
                 "rename": (checkpoint.Path, "rename"), "prune": (checkpoint, "checkpoints")}[place]
 real = getattr(module, name)
 def dying(*args, **kwargs):

@@ -1,6 +1,7 @@
 """Episodes on grids are those of their environments; policies of searches play."""
 
 import csv
+import dataclasses
 
 import numpy as np
 import pytest
@@ -11,8 +12,9 @@ from cavalcade.envs.gridworld import GRIDWORLD
 from cavalcade.envs.mettagrid.arenas import Arenas
 from cavalcade.envs.mettagrid.task import MettagridTask
 from cavalcade.envs.mettagrid.tasks import load_game
+from cavalcade.targets.mettagrid.arenas import chosen
 from cavalcade.vector.hosted import HELDOUT_SEEDS
-from cavalcade.watch.games.grids import arena_episode
+from cavalcade.watch.games.arenas import arena_episode
 from cavalcade.watch.games.library import Library
 
 TASK = MettagridTask(
@@ -43,6 +45,30 @@ def test_an_arena_is_shown_as_it_was():
     assert len(data["steps"]) == 26
     with pytest.raises(ConfigError, match="from 1 to 2,000"):
         arena_episode(None, "", 3, 0, TASK)
+
+
+def test_an_arena_of_the_package_is_that_of_the_compiled_simulator():
+    pytest.importorskip("mettagrid")
+    compiled, package = (
+        arena_episode(None, "", 3, 25, dataclasses.replace(TASK, simulator=simulator))
+        for simulator in ("compiled", "package")
+    )
+    assert package["steps"] == compiled["steps"]
+    assert package["map"] == compiled["map"]
+    assert package["meta"]["resources"] == compiled["meta"]["resources"]
+    assert len(package["meta"]["actions"]) == len(compiled["meta"]["actions"])
+
+
+def test_an_arena_that_only_the_package_plays_says_why():
+    pytest.importorskip("mettagrid")
+    task = dataclasses.replace(TASK, stats=("no.such.statistic",))
+    assert chosen(task).game is None
+    assert "'no.such.statistic' is not counted" in arena_episode(None, "", 3, 5, task)["meta"]["note"]
+
+
+def test_the_last_step_of_an_arena_is_shown():
+    task = dataclasses.replace(TASK, env_options=(*TASK.env_options, "max_steps=7"))
+    assert len(arena_episode(None, "", 3, 25, task)["steps"]) == 8
 
 
 def test_the_gridworld_of_a_search_is_the_game_of_its_score(tmp_path):

@@ -32,6 +32,12 @@ def test_many_policies_have_no_line_each():
     assert found["metrics"]["return"]["policies"] == MOST_LINES + 1
 
 
+def test_lines_of_policies_can_be_left_out():
+    found = reduced(rows([[1, 3], [3, 5]]), per_policy=False)["metrics"]["return"]
+    assert found["mean"] == [2, 4]
+    assert "lines" not in found
+
+
 def test_trainings_of_a_search_change_places():
     found = reduced(rows([[1.0, 2.0], [3.0], [4.0, 5.0, 6.0]], members=[0, 1]))
     assert found["metrics"]["return"]["mean"] == [1.5, 3, 5]

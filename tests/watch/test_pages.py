@@ -29,6 +29,25 @@ def test_the_list_and_a_run_that_grows_and_is_deleted(page, address, runs):
     page.wait_for_selector("text=This run was deleted")
 
 
+def test_the_first_requests_of_a_page_are_made_once_and_not_one_after_the_other(page, address, runs):
+    make_run(runs / "a", policies=3)
+    entry = "(e) => [e.name.split('/').pop(), e.startTime, e.responseEnd]"
+
+    def opened(place, selector):
+        page.goto("about:blank")
+        page.goto(f"{address}/{place}")
+        page.wait_for_selector(selector)
+        page.wait_for_selector(".live[data-state=live]")
+        return page.evaluate(f"() => performance.getEntriesByType('resource').map({entry})")
+
+    listed = [name for name, *_ in opened("", ".run") if "runs" in name]
+    assert listed == ["runs?most=24"]
+    found = opened("#/run/a", "canvas[aria-label*='Latest: mean −']")
+    asked = {name: times for name, *times in found if "path=a" in name}
+    assert list(asked) == ["run?path=a", "metrics?path=a&points=300&lines=0", "metrics?path=a&points=800"]
+    assert asked["metrics?path=a&points=300&lines=0"][0] < asked["run?path=a"][1]  # before the other was answered
+
+
 def test_zoom_and_controls(page, address, runs):
     make_run(runs / "a", updates=2000, planned=2000)
     page.goto(f"{address}/#/run/a")

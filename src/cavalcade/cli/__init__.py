@@ -38,7 +38,7 @@ RENAMED = {"replay": "record"}  # verbs of 0.1
 
 def fail(message: str) -> NoReturn:
     """Prints an error in one line and exits with status 2."""
-    print(message, file=sys.stderr)
+    print("".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in message), file=sys.stderr)
     sys.exit(2)
 
 
@@ -52,9 +52,14 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
         fail(f"cavalcade {verb}: {error}")
     except KeyboardInterrupt:
         sys.exit(130)
+    except MemoryError:
+        fail(f"cavalcade {verb}: not enough memory; give smaller sizes, or free some")
     except BrokenPipeError:  # the reader of a pipe, e.g. head, has closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
+    except OSError as error:  # of a file or folder that an option names
+        where = f"{error.filename}: " if error.filename else ""
+        fail(f"cavalcade {verb}: {where}{error.strerror or error}")
 
 
 def _dispatch(verb: str, args: list[str]) -> int:

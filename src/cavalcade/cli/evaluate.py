@@ -9,7 +9,7 @@ from cavalcade.api import load_policy
 from cavalcade.cli.help import HelpRequested, Page, help_asked
 from cavalcade.cli.options import Positional, options_of, union
 from cavalcade.cli.parse import check_folder, import_from_here, parse
-from cavalcade.runs.directory import is_search
+from cavalcade.runs.directory import is_search, write_whole
 from cavalcade.runs.policies import is_saved, trained_on
 from cavalcade.runs.waiting import waiting
 from cavalcade.targets import target_named, targets
@@ -33,7 +33,7 @@ def run(args: list[str]) -> int:
         scores = target.evaluate(policy, options, news)
     print(scores)
     if options.json and scores.scores:
-        options.json.write_text(json.dumps(scores.plain, indent=1))
+        write_whole(options.json, json.dumps(scores.plain, indent=1))
     return 0 if scores.scores else 1
 
 

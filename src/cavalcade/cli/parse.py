@@ -13,6 +13,7 @@ from cavalcade.cli.options import Option, options_of
 from cavalcade.cli.pages import NO_PAGE, stored
 from cavalcade.config.io import as_dict, from_dict, merged
 from cavalcade.core.errors import ConfigError, one_of
+from cavalcade.runs.durable import aside_of
 
 T = TypeVar("T")
 _FLAG = re.compile(r"--?[A-Za-z]")  # a negative number is a value
@@ -27,11 +28,13 @@ def check_folder(name: str, path: Path | None) -> None:
         raise ConfigError(f"{name} is {path}; there is no folder {path.parent}")
     if path.is_dir():
         raise ConfigError(f"{name} is {path}, a folder; name a file")
-    existed = path.exists()
     try:
-        path.open("ab").close()
-        if not existed:
-            path.unlink()
+        if path.exists():
+            os.close(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK))  # a pipe would wait for its reader
+        else:
+            aside = aside_of(path)  # not the file itself, which is there whole or not at all
+            aside.open("ab").close()
+            aside.unlink()
     except OSError as error:
         raise ConfigError(f"{name} is {path}; it cannot be written: {error.strerror}") from None
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from cavalcade.api import payoff
 from cavalcade.cli.options import Positional
 from cavalcade.cli.parse import check_folder, import_from_here, parse
+from cavalcade.runs.directory import write_whole
 from cavalcade.runs.waiting import waiting
 from cavalcade.targets.cage2 import payoff as table
 
@@ -33,5 +34,5 @@ def run(args: list[str]) -> int:
         )
     print(found)
     if options.json:
-        options.json.write_text(json.dumps(found.plain, indent=1))
+        write_whole(options.json, json.dumps(found.plain, indent=1))
     return 0

@@ -5,13 +5,13 @@ from pathlib import Path
 
 from cavalcade.cli.options import Positional
 from cavalcade.cli.parse import check_folder, parse
-from cavalcade.core.errors import CavalcadeError, ConfigError
+from cavalcade.core.errors import CavalcadeError, ConfigError, RunError
 from cavalcade.report.curves import read_curve
 from cavalcade.report.page import save_picture
 from cavalcade.report.search import search_report, summary_figure
 from cavalcade.report.training import curve_figure, training_report
 from cavalcade.runs.directory import write_whole
-from cavalcade.runs.files import REPORT, SEARCH
+from cavalcade.runs.files import REPORT, SEARCH, SUMMARY
 from cavalcade.runs.heldout import Heldout, heldout_of
 from cavalcade.runs.policies import load_policy
 from cavalcade.runs.waiting import waiting
@@ -61,7 +61,13 @@ def run(args: list[str]) -> int:
             raise ConfigError(f"{first} is a search, which has its own report; name one at a time")
         if options.member is not None:
             raise ConfigError(f"member is {options.member}; {first} is a search, its report shows all: leave it out")
-        text, figure = search_report(first), summary_figure(first)
+        try:
+            text, figure = search_report(first), summary_figure(first)
+        except CavalcadeError:
+            raise
+        except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError) as error:
+            what = f"{SUMMARY} or {SEARCH} is damaged ({type(error).__name__})"
+            raise RunError(f"{first} cannot be reported on: {what}; restore it") from None
     else:
         curves = [read_curve(path) for path in options.runs]
         if options.member is not None:

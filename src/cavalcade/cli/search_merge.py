@@ -7,7 +7,7 @@ from pathlib import Path
 from cavalcade.cli.options import Positional
 from cavalcade.cli.parse import parse
 from cavalcade.core.errors import RunError
-from cavalcade.runs.checkpoint import load_checkpoint
+from cavalcade.runs.checkpoint import checkpoints, load_checkpoint
 from cavalcade.runs.directory import RunDirectory, checkpoint_in
 from cavalcade.runs.files import DECISIONS
 from cavalcade.runs.waiting import PREPARING, waiting
@@ -49,6 +49,7 @@ def merge(options: MergeOptions) -> tuple[RunDirectory[SearchConfig], SearchConf
     path = options.run or default_path(shares.config.target)
     directory = RunDirectory(path, SearchConfig)
     with directory.locked(), nullcontext() if options.quiet else waiting(PREPARING):
+        _begin_again(directory, shares.config)
         search = Search(directory, shares.config, threads=options.threads)
         try:
             take_over(search, shares)
@@ -57,6 +58,12 @@ def merge(options: MergeOptions) -> tuple[RunDirectory[SearchConfig], SearchConf
     if not options.quiet:
         print(f"{len(shares.results)} trainings of {len(shares.paths)} shards in {directory}")
     return directory, shares.config
+
+
+def _begin_again(directory: RunDirectory[SearchConfig], config: SearchConfig) -> None:
+    """Forgets a merge of the same shards that was killed before it had taken over anything."""
+    if directory.exists() and not checkpoints(directory.checkpoint_folder) and directory.config() == config:
+        directory.config_file.unlink()
 
 
 def audit(args: list[str]) -> int:

@@ -1,6 +1,5 @@
 """Learning curves: returns of training episodes over the course of runs."""
 
-import json
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -11,6 +10,7 @@ from numpy.typing import NDArray
 
 from cavalcade.config.io import flat
 from cavalcade.core.errors import ConfigError, RunError
+from cavalcade.core.files import plain_json, read_text
 from cavalcade.runs.directory import open_run
 from cavalcade.runs.files import METRICS
 
@@ -55,17 +55,18 @@ def read_curve(path: Path) -> Curve:
     run = open_run(path)
     file = run.path / METRICS
     try:
-        rows = [json.loads(text) for text in file.read_text().splitlines()] if file.exists() else []
-    except (OSError, ValueError) as error:
+        rows = [plain_json(text) for text in read_text(file, None).splitlines()] if file.exists() else []
+        if not rows:
+            raise RunError(f"{run.path} has no updates yet")
+        if all(x is None for row in rows for x in row["return"]):
+            raise RunError(f"{run.path}: no episode has ended yet; continue training before drawing it")
+        policies = len(rows[0]["return"])
+        returns = np.array([[np.nan if x is None else x for x in row["return"]] for row in rows], np.float64)
+        episodes = np.array([row["episodes"] for row in rows], np.float64) / policies
+        seconds = np.array([row["seconds"] for row in rows], np.float64)
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise RunError(f"{file} cannot be read ({type(error).__name__})") from None
-    if not rows:
-        raise RunError(f"{run.path} has no updates yet")
-    if all(x is None for row in rows for x in row["return"]):
-        raise RunError(f"{run.path}: no episode has ended yet; continue training before drawing it")
-    policies = len(rows[0]["return"])
-    returns = np.array([[np.nan if x is None else x for x in row["return"]] for row in rows], np.float64)
-    episodes = np.array([row["episodes"] for row in rows]) / policies
-    return Curve(run.path.name, episodes, returns, np.array([row["seconds"] for row in rows]), flat(run.config()))
+    return Curve(run.path.name, episodes, returns, seconds, flat(run.config()))
 
 
 def smooth(curve: Curve, points: int = 200) -> tuple[NDArray, NDArray]:

@@ -11,6 +11,7 @@ matplotlib.use("Agg")
 from matplotlib.figure import Figure
 
 from cavalcade.core.errors import ConfigError, RunError
+from cavalcade.runs.durable import replacing
 
 _STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #222; }
@@ -55,6 +56,7 @@ def save_picture(figure: Figure, path: Path) -> None:
     if path.suffix.removeprefix(".") not in kinds:
         raise ConfigError(f"picture is {path}; it must end in one of {', '.join(kinds)}")
     try:
-        figure.savefig(path, bbox_inches="tight", dpi=150)
+        with replacing(path) as aside:
+            figure.savefig(aside, bbox_inches="tight", dpi=150, format=path.suffix.removeprefix("."))
     except OSError as error:
         raise RunError(f"{path} cannot be written: {error.strerror}") from None

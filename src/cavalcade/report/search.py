@@ -1,7 +1,6 @@
 """The report of a search: ranking, course, effects of precedences, compliance against reward."""
 
 import csv
-import json
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from cavalcade.core.errors import RunError
+from cavalcade.core.files import plain_json, read_text
 from cavalcade.report.page import heading, page, paragraph, picture, table
 from cavalcade.runs.files import SEARCH, SUMMARY
 from cavalcade.search.verdict import iqm
@@ -64,7 +64,7 @@ def search_report(path: Path) -> str:
 def read_search(path: Path) -> tuple[dict[str, Any], list[dict[str, str]]]:
     """Summary and rows of search.csv."""
     try:
-        summary = json.loads((path / SUMMARY).read_text())
+        summary = plain_json(read_text(path / SUMMARY))
         with (path / SEARCH).open(newline="") as file:
             return summary, list(csv.DictReader(file))
     except (OSError, ValueError) as error:

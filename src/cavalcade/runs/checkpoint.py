@@ -10,10 +10,11 @@ Loading a checkpoint executes no code.
 
 import hashlib
 import json
-import os
 import shutil
 import zipfile
+import zlib
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,14 +26,21 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from cavalcade.core.errors import RunError
+from cavalcade.core.files import check_file, plain_json, read_text
 from cavalcade.ppo.snapshot import Counters, Snapshot
+from cavalcade.runs.durable import to_disk
 from cavalcade.runs.files import STATE
 
 FORMAT = 1
 POLICY, OPTIMIZER, ENVIRONMENT = "policy.safetensors", "optimizer.safetensors", "state.npz"
 _HASHED = (POLICY, OPTIMIZER, ENVIRONMENT)
 _NEEDED = ("sha256", "config", "network", "update", "logs")
+_OWN = "hash"  # of state.json itself, in it
 _ASIDE, _OLD = ".writing-", ".old-"
+_DAMAGED = (
+    OSError, ValueError, KeyError, TypeError, AttributeError, EOFError, MemoryError, RuntimeError, SafetensorError,
+    zlib.error, zipfile.BadZipFile,
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -62,13 +70,15 @@ def save_checkpoint(folder: Path, update: int, snapshot: Snapshot, info: Mapping
         save_file({name: tensor.contiguous() for name, tensor in snapshot.learner.items()}, aside / OPTIMIZER)
         np.savez(aside / ENVIRONMENT, **snapshot.games)  # pyright: ignore[reportArgumentType]
         hashes = {name: _hash(aside / name) for name in _HASHED}
-        (aside / STATE).write_text(json.dumps({"format": FORMAT, "sha256": hashes, **info}, indent=1))
+        plain = json.loads(json.dumps({"format": FORMAT, "sha256": hashes, **info}))
+        (aside / STATE).write_text(json.dumps(plain | {_OWN: _hash_of(plain)}, indent=1))
         for path in (*(aside / name for name in (*_HASHED, STATE)), aside):
-            _to_disk(path)
+            to_disk(path)
         if target.exists():
             target.rename(folder / f"{_OLD}{target.name}")  # until the new one is in place
         aside.rename(target)
-        _to_disk(folder)
+        to_disk(folder)
+        to_disk(folder.parent)  # names of the folder itself, of logs and settings
         shutil.rmtree(folder / f"{_OLD}{target.name}", ignore_errors=True)
     except (OSError, SafetensorError) as error:
         shutil.rmtree(aside, ignore_errors=True)
@@ -76,8 +86,16 @@ def save_checkpoint(folder: Path, update: int, snapshot: Snapshot, info: Mapping
             f"checkpoint {update} cannot be written to {folder}: {error}; earlier ones are untouched"
         ) from None
     for old in checkpoints(folder)[:-keep]:
-        shutil.rmtree(old, ignore_errors=True)
+        _discard(old)
     return target
+
+
+def _discard(path: Path) -> None:
+    """Removes a checkpoint; renamed first, so that a process killed in between leaves none in part."""
+    aside = path.with_name(f"{_ASIDE}{path.name}")
+    with suppress(OSError):
+        path.rename(aside)
+    shutil.rmtree(aside, ignore_errors=True)
 
 
 def checkpoint_path(folder: Path, update: int) -> Path:
@@ -108,11 +126,13 @@ def clear_aside(folder: Path) -> None:
 def load_checkpoint(path: Path) -> Checkpoint:
     """Reads a checkpoint; raises `RunError` if it is incomplete or damaged."""
     try:
-        info = json.loads((path / STATE).read_text())
+        info = plain_json(read_text(path / STATE))
         if info.get("format") != FORMAT:
             raise RunError(f"{path} is of format {info.get('format')}; this version reads format {FORMAT}")
         if missing := [name for name in _NEEDED if name not in info]:
             raise RunError(f"{path / STATE} lacks {', '.join(missing)}; {_ADVICE}")
+        if _OWN in info and info[_OWN] != _hash_of(info):
+            raise RunError(f"{path / STATE} is damaged: its content does not match its hash; {_ADVICE}")
         for name in _HASHED:
             if _hash(path / name) != info["sha256"][name]:
                 raise RunError(f"{path / name} is damaged: its content does not match its hash; {_ADVICE}")
@@ -123,7 +143,7 @@ def load_checkpoint(path: Path) -> Checkpoint:
         raise RunError(
             f"{path} is not a complete checkpoint: {Path(error.filename).name} is missing; {_ADVICE}"
         ) from None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError, zipfile.BadZipFile) as error:
+    except _DAMAGED as error:
         raise RunError(f"{path} cannot be read ({type(error).__name__}); {_ADVICE}") from None
 
 
@@ -131,13 +151,12 @@ _ADVICE = "remove it to resume from the one before, or restore it"
 
 
 def _hash(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    check_file(path)
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _to_disk(path: Path) -> None:
-    """Flushes a file or folder to disk, so that it survives a power cut."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+def _hash_of(info: Mapping[str, Any]) -> str:
+    """Hash of what state.json has besides it."""
+    rest = {name: value for name, value in info.items() if name != _OWN}
+    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()

@@ -6,7 +6,7 @@ import os
 import platform
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -18,8 +18,10 @@ import yaml
 from cavalcade.config.base import RunConfig
 from cavalcade.config.io import as_dict, differences, from_dict
 from cavalcade.core.errors import ConfigError, RunError
+from cavalcade.core.files import plain_json, plain_yaml, read_text
 from cavalcade.core.version import __version__
 from cavalcade.runs.checkpoint import Checkpoint, checkpoints, clear_aside, load_checkpoint
+from cavalcade.runs.durable import make_folder, replacing
 from cavalcade.runs.files import CHECKPOINTS, CONFIG, LOCK, META, STATE
 from cavalcade.targets import target_named
 
@@ -48,7 +50,7 @@ class RunDirectory(Generic[C]):
     def locked(self) -> Iterator[None]:
         """Locks the directory for this process; the lock ends with the process, however it ends."""
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
+            make_folder(self.path)
             handle = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT)
         except OSError as error:
             raise RunError(f"{self.path} cannot be created or written: {error.strerror}") from None
@@ -88,7 +90,7 @@ class RunDirectory(Generic[C]):
     def meta(self) -> dict[str, Any]:
         """Versions, machine, engine and threads that the run started with."""
         try:
-            found = json.loads((self.path / META).read_text())
+            found = plain_json(read_text(self.path / META))
             int(found["threads"])
             version = str(found.get("cavalcade", ""))
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -177,26 +179,19 @@ def settings_of(path: Path, verb: str) -> dict[str, Any]:
 
 def read_yaml(path: Path) -> Any:
     try:
-        return yaml.safe_load(path.read_text())
+        return plain_yaml(read_text(path))
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        reason = str(error).splitlines()[0]
-        raise ConfigError(f"{path} is not YAML: {reason}") from None
+    except ValueError as error:
+        raise ConfigError(f"{path} is not YAML: {error}") from None
 
 
 def write_whole(path: Path, content: str) -> None:
     """Writes a file atomically."""
-    aside = path.with_name(f".writing-{path.name}")
     try:
-        with aside.open("w") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        aside.replace(path)
+        with replacing(path) as aside:
+            aside.write_text(content)
     except OSError as error:
-        with suppress(OSError):
-            aside.unlink()
         raise RunError(f"{path} cannot be written: {error.strerror}") from None
 
 

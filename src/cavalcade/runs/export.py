@@ -9,6 +9,7 @@ from cavalcade.core.errors import ConfigError, RunError
 from cavalcade.policy.mlp import MlpSpec
 from cavalcade.policy.module import ModuleSpec
 from cavalcade.runs import export_feedforward, export_traced
+from cavalcade.runs.durable import replacing
 
 _SAMPLES = 256
 
@@ -22,7 +23,8 @@ def export_onnx(saved: Any, policy: int, path: Path) -> None:
     model = _exporter(saved).graph(saved, policy)
     onnx.checker.check_model(model)
     try:
-        onnx.save(model, str(path))
+        with replacing(path) as aside:
+            onnx.save(model, str(aside))
     except OSError as error:
         raise RunError(f"{path} cannot be written: {error.strerror}") from None
 

@@ -12,6 +12,7 @@ from cavalcade.envs.cage2.observe import ELAPSED_STEPS, EXTRAS
 from cavalcade.envs.cage2.task import Cage2Task
 from cavalcade.policy.mlp import NETS, MlpSpec
 from cavalcade.ppo.mlp_policy import MlpPolicy
+from cavalcade.runs.directory import write_whole
 
 _TEMPLATE = Path(__file__).with_name("standalone_agent.py")
 _LINE = 100  # characters of weights per line
@@ -35,7 +36,7 @@ def export_agent(policy: MlpPolicy, member: int, path: Path) -> None:
     for name, value in values.items():
         before, line = text.split(f"\n{name} = ", 1)
         text = f"{before}\n{name} = {_literal(value)}{line[line.index('  #') :]}"
-    path.write_text(text)
+    write_whole(path, text)
 
 
 def _archive(policy: MlpPolicy) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from cavalcade.core.errors import RunError
+from cavalcade.core.files import plain_json, read_text
 from cavalcade.runs.checkpoint import checkpoints
 from cavalcade.runs.directory import write_whole
 from cavalcade.runs.files import CHECKPOINTS, HELDOUT
@@ -44,7 +45,7 @@ def heldout_of(path: Path, load: Callable[[], Any]) -> Heldout | None:
 
 def _kept(path: Path) -> Heldout | None:
     try:
-        plain = json.loads((path / HELDOUT).read_text())
+        plain = plain_json(read_text(path / HELDOUT))
         return Heldout(int(plain["update"]), str(plain["member"]), tuple(Score(**s) for s in plain["scores"]))
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None

@@ -13,6 +13,7 @@ from typing import Any
 from cavalcade.config.base import RunConfig
 from cavalcade.config.io import flat, from_dict, listed
 from cavalcade.core.errors import ConfigError, RunError
+from cavalcade.core.files import plain_json, read_text
 from cavalcade.runs.checkpoint import Checkpoint
 from cavalcade.runs.directory import RunDirectory, write_whole
 from cavalcade.runs.files import HISTORY
@@ -22,7 +23,7 @@ def read_history(path: Path) -> list[dict[str, Any]]:
     """The events of a run, oldest first; empty if its settings never changed."""
     file = path / HISTORY
     try:
-        return [json.loads(row) for row in file.read_text().splitlines()] if file.exists() else []
+        return [plain_json(row) for row in read_text(file).splitlines()] if file.exists() else []
     except (OSError, ValueError) as error:
         raise RunError(f"{file} cannot be read ({type(error).__name__}); restore it") from None
 

@@ -11,6 +11,13 @@ from cavalcade.core.errors import RunError
 ROWS, SECONDS = 100, 2.0
 
 
+def check_size(path: Path, offset: int | None) -> None:
+    """Raises `RunError` if a log is shorter than a checkpoint says."""
+    size = path.stat().st_size if path.exists() else 0
+    if offset is not None and size < offset:
+        raise RunError(f"{path} has {size} bytes, the checkpoint says {offset}; the log was truncated, restore it")
+
+
 class Log:
     """A text file of rows. Opened at `offset`, it is truncated there: later rows are from after the checkpoint."""
 
@@ -18,9 +25,7 @@ class Log:
         self.path = path
         self._held: list[str] = []
         self._since = time.monotonic()
-        size = path.stat().st_size if path.exists() else 0
-        if offset is not None and size < offset:
-            raise RunError(f"{path} has {size} bytes, the checkpoint says {offset}; the log was truncated, restore it")
+        check_size(path, offset)
         self._file = io.open(path, "r+b" if path.exists() else "w+b", buffering=0)  # noqa: UP020, SIM115
         self._file.truncate(offset or 0)
         self._file.seek(offset or 0)
@@ -51,6 +56,15 @@ class Log:
             self._held.clear()
         self._since = time.monotonic()
         return self._file.tell()
+
+    def sync(self) -> int:
+        """Flushes to disk, so that a checkpoint may rely on it after a power cut; returns the size of the file."""
+        size = self.flush()
+        try:
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            raise RunError(f"{self.path} cannot be written: {error.strerror}; free disk space and resume") from None
+        return size
 
     def close(self) -> None:
         self.flush()

@@ -11,10 +11,12 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from cavalcade.core.errors import RunError
+from cavalcade.core.files import check_file, plain_json
 from cavalcade.policy.module import MakeModule
 from cavalcade.ppo.snapshot import Counters, Snapshot
 from cavalcade.ppo.state import MOMENTS
 from cavalcade.runs.checkpoint import load_checkpoint
+from cavalcade.runs.durable import replacing
 from cavalcade.targets.base import Saved
 
 SUFFIX = ".safetensors"
@@ -37,7 +39,8 @@ def write_policy_file(path: Path, checkpoint: Path, member: int) -> None:
     tensors |= {_LEARNER + name: tensor[rows].contiguous() for name, tensor in moments.items()}
     header = {"format": FORMAT, "config": config, "network": network, "updates": found.snapshot.counters.updates}
     try:
-        save_file(tensors, path, {_HEADER: json.dumps(header)})
+        with replacing(path) as aside:
+            save_file(tensors, aside, {_HEADER: json.dumps(header)})
     except (OSError, SafetensorError) as error:
         raise RunError(f"{path} cannot be written: {error}") from None
 
@@ -61,9 +64,10 @@ def read_policy_file(path: Path, network: MakeModule | None = None) -> Saved:
 def read_header(path: Path) -> dict[str, Any]:
     """Settings in the header of a policy file: config, network, updates."""
     try:
+        check_file(path)
         with safe_open(path, "pt") as file:
             text = (file.metadata() or {}).get(_HEADER)
-        header = json.loads(text) if text else {}
+        header = plain_json(text) if text else {}
         version = header.get("format")
     except (OSError, SafetensorError, ValueError, AttributeError) as error:
         raise _damaged(path, error) from None

@@ -17,7 +17,7 @@ from cavalcade.runs.checkpoint import Checkpoint, save_checkpoint
 from cavalcade.runs.directory import RunDirectory
 from cavalcade.runs.display import Display, Progress
 from cavalcade.runs.files import EPISODES, METRICS
-from cavalcade.runs.logs import Log
+from cavalcade.runs.logs import Log, check_size
 from cavalcade.runs.notes import add_notes
 from cavalcade.runs.writers import Writer
 
@@ -47,6 +47,8 @@ class TrainingRecorder:
         self._run, self._config, self._display, self._writers = run, config, display, writers
         info: dict[str, Any] = checkpoint.info if checkpoint else {}
         offsets = info.get("logs", {})
+        for name, offset in offsets.items():
+            check_size(run.path / name, offset)  # before any of them is cut back
         self._metrics = Log(run.path / METRICS, offset=offsets.get(METRICS))
         columns = (*EPISODE_COLUMNS, *learner.episode_stat_names)
         self._episodes = Log(run.path / EPISODES, ",".join(columns), offset=offsets.get(EPISODES))
@@ -92,7 +94,7 @@ class TrainingRecorder:
             "episodes": self._episodes_done,
             "seconds": self._seconds(),
             "phases": {name: round(seconds, 3) for name, seconds in learner.timer.seconds.items()},
-            "logs": {METRICS: self._metrics.flush(), EPISODES: self._episodes.flush()},
+            "logs": {METRICS: self._metrics.sync(), EPISODES: self._episodes.sync()},
         }
         keep = self._config.keep_checkpoints
         path = save_checkpoint(self._run.checkpoint_folder, update, learner.snapshot(), info, keep)

@@ -9,6 +9,7 @@ from cavalcade.config.io import differences
 from cavalcade.core.errors import RunError
 from cavalcade.runs.checkpoint import load_checkpoint
 from cavalcade.runs.directory import checkpoint_in
+from cavalcade.runs.durable import make_folder, replacing
 from cavalcade.runs.files import DECISIONS
 from cavalcade.search.config import SearchConfig
 from cavalcade.search.decisions import Decision, read
@@ -76,10 +77,11 @@ def take_over(search: Search, shares: Shares) -> None:
     horizon, steps = search.config.task.horizon, 0
     folder = search.run.path / POLICIES
     try:
-        folder.mkdir(exist_ok=True)
+        make_folder(folder)
         for path in shares.paths.values():
             for policy in (path / POLICIES).glob("*.safetensors"):
-                shutil.copyfile(policy, folder / policy.name)
+                with replacing(folder / policy.name) as aside:
+                    shutil.copyfile(policy, aside)
     except OSError as error:
         raise RunError(f"policies cannot be copied to {folder}: {error}") from None
     for number in sorted(shares.results):

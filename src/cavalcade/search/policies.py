@@ -8,6 +8,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from cavalcade.core.errors import ConfigError, RunError
+from cavalcade.core.files import MOST_BYTES, check_file
 from cavalcade.envs.cage2.env import extras_bits
 from cavalcade.envs.cage2.observe import num_values
 from cavalcade.envs.cage2.scenario import NUM_ACTIONS
@@ -56,9 +57,10 @@ def load_search_policy(path: str | Path, order: str = BEST, member: int | None =
 def read_rows(path: Path) -> list[dict[str, str]]:
     """Rows of search.csv: the finished trainings."""
     try:
+        check_file(path / SEARCH, MOST_BYTES)
         with (path / SEARCH).open(newline="") as file:
             return list(csv.DictReader(file))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, csv.Error) as error:
         raise RunError(f"{path / SEARCH} cannot be read ({type(error).__name__}); restore it") from None
 
 

@@ -30,9 +30,10 @@ from cavalcade.ppo.threads import choose_threads
 from cavalcade.runs.advice import resume_advice
 from cavalcade.runs.checkpoint import save_checkpoint
 from cavalcade.runs.directory import RunDirectory, provenance
+from cavalcade.runs.durable import make_folder, replacing
 from cavalcade.runs.files import DECISIONS, METRICS, SEARCH
 from cavalcade.runs.history import check_changes, record_changes
-from cavalcade.runs.logs import Log
+from cavalcade.runs.logs import Log, check_size
 from cavalcade.search.analysis import check, comparable, top_rung, verdict_of
 from cavalcade.search.config import SearchConfig, simulated
 from cavalcade.search.decisions import Decision, belief, propose, resumes, searched, to_confirm
@@ -111,6 +112,8 @@ class Search:
         else:
             run.begin(config, provenance() | {"threads": self.threads, "device": "cuda" if gpu else "cpu"})
         offsets = info.get("logs", {})
+        for name, offset in offsets.items():
+            check_size(run.path / name, offset)  # before any of them is cut back
         self._table = Log(run.path / SEARCH, ",".join(COLUMNS), offset=offsets.get(SEARCH))
         self._metrics = Log(run.path / METRICS, offset=offsets.get(METRICS))
         self._decisions = Log(run.path / DECISIONS, offset=offsets.get(DECISIONS))
@@ -205,7 +208,7 @@ class Search:
             "searching": self.searching,
             "scoring_seconds": self.scoring_seconds,
             "seconds": self.seconds,
-            "logs": {log.path.name: log.flush() for log in self._logs},
+            "logs": {log.path.name: log.sync() for log in self._logs},
         }
         save_checkpoint(self.run.checkpoint_folder, self.updates, saved.snapshot, info, self.config.keep_checkpoints)
 
@@ -395,11 +398,10 @@ class Search:
 
     def _store(self, name: str, policy: dict[str, Tensor]) -> None:
         folder = self.run.path / POLICIES
-        aside = folder / f".writing-{name}"
         try:
-            folder.mkdir(exist_ok=True)
-            save_file(policy, aside)
-            aside.replace(folder / f"{name}.safetensors")
+            make_folder(folder)
+            with replacing(folder / f"{name}.safetensors") as aside:
+                save_file(policy, aside)
         except (OSError, SafetensorError) as error:
             raise RunError(f"{folder} cannot be written: {error}; free disk space and resume") from None
 

@@ -42,7 +42,7 @@ class Pages:
         return _json({"summary": self._listing.summary(path), **details(path)})
 
     def metrics(self, request: Request) -> Response:
-        """Curves of a run: points, axis, low and high as in `curves`."""
+        """Curves of a run: points, axis, low and high as in `curves`; lines=0 leaves out those of each policy."""
         path = self._run(request)
         points = int(_number(request, "points", 600, 10, _MOST_POINTS) or 0)
         axis = request.query_params.get("axis", AXES[0])
@@ -53,7 +53,7 @@ class Pages:
         if not security.is_file(file):
             return _json({"end": 0, "damaged": 0, "sampled": False, "rows": 0, "axes": {}, "metrics": {}})
         try:
-            return JSONResponse(curves(file, points, axis, low, high))
+            return JSONResponse(curves(file, points, axis, low, high, request.query_params.get("lines") != "0"))
         except OSError as error:
             raise HTTPException(404, f"{METRICS} cannot be read: {error.strerror}") from None
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from cavalcade.core.errors import ConfigError
+from cavalcade.core.files import plain_yaml, read_text
 
 _RECIPES = files(__name__) / "recipes"
 _HARDWARE = files(__name__) / "hardware"
@@ -30,8 +31,10 @@ def recipe(name: str) -> Any:
         text = shipped.read_text()
     elif path.is_file():
         try:
-            text = path.read_text()
-        except (OSError, UnicodeDecodeError):
+            text = read_text(path)
+        except OSError as error:
+            raise ConfigError(f"recipe {name} cannot be read: {error.strerror}") from None
+        except ValueError:
             raise ConfigError(f"recipe {name} is not YAML: it is not a text file") from None
     else:
         raise ConfigError(f"recipe is {name!r}; it must be a YAML file or one of {', '.join(recipe_names())}")
@@ -64,12 +67,10 @@ def hardware(name: str, target: str, *, shipped: bool = False) -> Any:
 
 
 def _read(what: str, text: str) -> Any:
-    import yaml
-
     try:
-        found = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{what} is not YAML: {str(error).splitlines()[0]}") from None
+        found = plain_yaml(text)
+    except ValueError as error:
+        raise ConfigError(f"{what} is not YAML: {error}") from None
     if not isinstance(found, dict | None):
         raise ConfigError(f"{what} is not a mapping of settings")
     return found or {}

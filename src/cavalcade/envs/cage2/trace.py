@@ -8,6 +8,7 @@ their number never matters; everything else is compared exactly.
 
 import json
 import zipfile
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavalcade.core.errors import TraceError, one_of
+from cavalcade.core.files import check_file
 from cavalcade.envs.cage2 import cpu, rng
 from cavalcade.envs.cage2.env import Cage2
 from cavalcade.envs.cage2.own_red import MEMORY, knowledge
@@ -45,6 +47,10 @@ from cavalcade.envs.cage2.state import allocate, host_bits
 
 SHIPPED = Path(__file__).with_name("recorded")  # a part of tests/data/cage2 that comes with the package
 # What Red chose, in files of the random Red: where it is not what happened, the original made it an InvalidAction.
+_DAMAGED = (
+    OSError, EOFError, ValueError, KeyError, TypeError, AttributeError, IndexError, MemoryError, RuntimeError,
+    zlib.error, zipfile.BadZipFile,
+)  # fmt: skip
 TRIED_FIELDS = ("red_tried_type", "red_tried_target")
 # Recorded fields: axes after [episode, step]. State fields have one entry more than steps: index 0 is after reset.
 RECORDED_REDS = (*REDS[:MIXED], "random")
@@ -119,6 +125,7 @@ def load_trace(path: str | Path) -> Trace:
     """Reads and checks a file of recorded episodes; nothing in it is executed."""
     path = Path(path)
     try:
+        check_file(path)
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             fields = {name: archive[name] for name in archive.files}
         meta = json.loads(str(fields["meta"]))
@@ -126,7 +133,7 @@ def load_trace(path: str | Path) -> Trace:
         revision, red, green = str(meta["revision"]), str(meta["red"]), meta["green"] == "green"
     except FileNotFoundError:
         raise TraceError(f"{path}: no such file") from None
-    except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError, zipfile.BadZipFile) as error:
+    except _DAMAGED as error:
         raise TraceError(
             f"{path}: not a complete file of recorded episodes ({type(error).__name__} in reading it)"
         ) from None
@@ -145,6 +152,9 @@ def load_trace(path: str | Path) -> Trace:
                 f"{path}: {name} is {fields[name].dtype} {fields[name].shape}; {episodes} episodes of {steps} steps "
                 f"need numbers of shape {shape}"
             )
+    for name, values in fields.items():  # also draws that only some versions record
+        if name.startswith("d_") and values.shape[:2] != (episodes, steps):
+            raise TraceError(f"{path}: {name} is {values.shape}; {episodes} episodes of {steps} steps need that shape")
     for name, (low, high) in (_FORCED_RANGES | (_TRIED_RANGES if tried else {})).items():
         values = fields[name]
         if values.size and not low <= values.min() <= values.max() <= high:

@@ -1,4 +1,4 @@
-"""Episodes on a grid as plain data: arenas of MettaGrid and the gridworld of the search."""
+"""Episodes of the search's gridworld as plain data, and the form that all episodes on a grid have."""
 
 from pathlib import Path
 from typing import Any
@@ -9,8 +9,6 @@ from safetensors.torch import load_file
 
 from cavalcade.core.errors import ConfigError, RunError
 from cavalcade.envs.gridworld import GRIDWORLD, SIZE, Gridworld
-from cavalcade.envs.mettagrid.arenas import Arenas
-from cavalcade.envs.mettagrid.tables import AGENT, OUTSIDE
 from cavalcade.policy.mlp import MlpSpec
 from cavalcade.ppo.runner import PolicyRunner
 from cavalcade.ppo.state import scaling_from
@@ -18,69 +16,18 @@ from cavalcade.search.directory import open_search
 from cavalcade.search.domains import make_environment
 from cavalcade.search.members import ORDER, stored_as
 from cavalcade.search.policies import POLICIES, read_rows
-from cavalcade.targets.mettagrid.arenas import chosen
-from cavalcade.targets.mettagrid.policy import RecurrentPolicy
-from cavalcade.targets.mettagrid.scoring import random_actor
-from cavalcade.vector.hosted import HELDOUT_SEEDS
 
-MOST_STEPS = 2000
 _MOVES = ("up", "down", "left", "right")
 
 
 def grid_data(
     meta: dict[str, Any], rows: list[list[int]], kinds: list[str], steps: list[dict[str, Any]]
 ) -> dict[str, Any]:
-    """An episode: the map as rows of numbers, 0 for nothing and k for kinds[k − 1], and the agents in each step."""
+    """An episode: the map as rows of numbers, 0 for nothing and k for kinds[k − 1], and the agents in each step.
+
+    A step after which the map is another has `rows` of its own.
+    """
     return {"kind": "grid", "format": 1, "meta": meta, "map": {"rows": rows, "kinds": kinds}, "steps": steps}
-
-
-def arena_episode(policy: RecurrentPolicy | None, run: str, seed: int, steps: int, task: Any = None) -> dict[str, Any]:
-    """An episode of MettaGrid in the compiled simulator, on a held-out map; without a policy agents act at random."""
-    if not 1 <= steps <= MOST_STEPS:
-        raise ConfigError(f"horizon is {steps}; it must be from 1 to {MOST_STEPS:,}")
-    if policy is not None and not isinstance(policy, RecurrentPolicy):
-        raise ConfigError(f"{run} was not trained on mettagrid")
-    task = policy.config.arena if policy else task
-    game, why = chosen(task)
-    if game is None:
-        raise ConfigError(f"{why}; its episodes are recorded for MettaScope: cavalcade record RUN")
-    actor: Any = policy.runner(seed=seed) if policy else random_actor(seed)
-    env = Arenas(game, game.agents, seed=HELDOUT_SEEDS + seed)
-    env.reset()
-    rows = _map_of(env)
-    kinds = [kind.name for kind in game.kinds]
-    names = ["noop", *(f"move {name}" for name in game.directions), *(f"vibe {i}" for i in range(game.vibes))]
-    steps = min(steps, (game.max_steps or steps + 1) - 1)  # the last step begins the next episode
-    frames = [_agents(env, game.resources)]
-    for _ in range(steps):
-        actions = np.asarray(actor(env))
-        env.step(actions)
-        frames.append(_agents(env, game.resources) | {"action": actions.tolist()})
-    meta = {
-        "title": f"{policy.label.name} at update {policy.update}" if policy else "random actions",
-        "game": f"MettaGrid {task.task}", "run": run, "seed": seed, "horizon": len(frames) - 1,
-        "actions": names, "resources": list(game.resources), "agents": game.agents,
-    }  # fmt: skip
-    return grid_data(meta, rows, kinds, frames)
-
-
-def _map_of(env: Arenas) -> list[list[int]]:
-    t = env.tables
-    grid = env.state.grid[0].reshape(-1, t.stride)[t.margin : -t.margin, t.margin : -t.margin]
-    return np.where(grid >= OUTSIDE, 0, grid).tolist()
-
-
-def _agents(env: Arenas, resources: tuple[str, ...]) -> dict[str, Any]:
-    """Rows and columns of the agents, their rewards in this step and so far, and what they hold."""
-    s, t = env.state, env.tables
-    row, column = np.divmod(s.place[0], t.stride)
-    assert (s.grid[0][s.place[0]] >= AGENT).all()
-    return {
-        "at": np.stack([row - t.margin, column - t.margin], axis=1).tolist(),
-        "reward": [round(float(x), 4) for x in env.buffers.reward],
-        "total": [round(float(x), 3) for x in s.total[0]],
-        "holds": s.inventory[0].tolist(),
-    }
 
 
 def gridworld_episode(path: Path, run: str, order: str | None, member: int | None) -> dict[str, Any]:

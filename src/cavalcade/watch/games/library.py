@@ -14,11 +14,12 @@ from cavalcade.envs.cage2.scripted import BLUES
 from cavalcade.envs.gridworld import GRIDWORLD
 from cavalcade.runs.directory import is_search, read_yaml, settings_of, target_of
 from cavalcade.search.policies import read_rows
+from cavalcade.watch.games.arenas import arena_episode
 from cavalcade.watch.games.branch import CONTINUATIONS, branch
 from cavalcade.watch.games.cells import Ranking, first_of, ranking, ranking_data
 from cavalcade.watch.games.choice import RANKS, Choice, action_of, whole
 from cavalcade.watch.games.defender import Defender, defender_of, policy_at, stamp
-from cavalcade.watch.games.grids import arena_episode, gridworld_episode
+from cavalcade.watch.games.grids import gridworld_episode
 from cavalcade.watch.games.record import recorded
 from cavalcade.watch.games.traces import trace_game
 from cavalcade.watch.security import resolve

@@ -6,7 +6,7 @@ from cavalcade.envs.mettagrid.task import MettagridTask
 from cavalcade.targets.base import LoadPolicy
 from cavalcade.targets.cage2 import play as cage2
 from cavalcade.targets.mettagrid import play as mettagrid
-from cavalcade.watch.games.grids import arena_episode
+from cavalcade.watch.games.arenas import arena_episode
 from cavalcade.watch.games.record import recorded
 
 

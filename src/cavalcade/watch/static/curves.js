@@ -15,9 +15,13 @@ export class RunCurves {
 
   async load(axis = "update", zoom = null) {
     const range = zoom ? { axis, low: zoom[0], high: zoom[1] } : {};
-    this.data = await api("/api/metrics", { path: this.path, points: POINTS, ...range });
-    this.first = this.first ?? this.data;
-    if (!zoom) this.end = this.data.end;
+    const found = await api("/api/metrics", { path: this.path, points: POINTS, ...range });
+    this.take(found, zoom);
+  }
+
+  take(found, zoom = null) {
+    this.data = found;
+    if (!zoom) this.end = found.end;
   }
 
   /** Adds rows; true if there are now so many points that the server should thin them. */

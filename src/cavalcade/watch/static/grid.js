@@ -18,6 +18,8 @@ export function showEpisode(root, data, setup = null) {
   const figures = el("dl", { class: "figures" });
   const holdings = el("dl", { class: "pairs" });
   const agents = el("tbody");
+  const maps = [];
+  for (const step of steps) maps.push(step.rows ?? maps.at(-1) ?? map.rows);
   let t = 0;
 
   function draw() {
@@ -28,7 +30,7 @@ export function showEpisode(root, data, setup = null) {
     canvas.style.width = `${width * size}px`;
     canvas.style.height = `${height * size}px`;
     context.setTransform(scale, 0, 0, scale, 0, 0);
-    map.rows.forEach((row, r) => row.forEach((code, c) => cell(context, map.kinds, code, c * size, r * size, size)));
+    maps[t].forEach((row, r) => row.forEach((code, c) => cell(context, map.kinds, code, c * size, r * size, size)));
     const step = steps[t];
     step.at.forEach(([r, c], i) => agent(context, i, c * size, r * size, size, step.reward[i], step.at.length));
   }
@@ -50,7 +52,7 @@ export function showEpisode(root, data, setup = null) {
   const paid = steps.map((step, i) => (step.reward.some((reward) => reward > 0) ? i : -1)).filter((i) => i > 0);
   const player = new Player(steps.length - 1, show, [["Next reward", "n", (now) => paid.find((i) => i > now)]]);
   const legend = el("ul", { class: "kinds" }, map.kinds.map((name, i) => el("li", {}, swatch(name, i), name)), el("li", {}, svg("svg", { width: 16, height: 16, "aria-hidden": "true" }, svg("circle", { class: "agent", cx: 8, cy: 8, r: 6 })), "agent"));
-  root.append(el("header", { class: "head" }, el("div", {}, el("h1", {}, meta.title), el("p", { class: "muted" }, [meta.game, meta.order, meta.seed === undefined ? null : `seed ${meta.seed}`, `${meta.horizon} steps`].filter(Boolean).join(" · "))),
+  root.append(el("header", { class: "head" }, el("div", {}, el("h1", {}, meta.title), el("p", { class: "muted" }, [meta.game, meta.order, meta.seed === undefined ? null : `seed ${meta.seed}`, `${meta.horizon} steps`, meta.note].filter(Boolean).join(" · "))),
     el("p", { class: "final" }, number(totals[totals.length - 1], 2))), ...(setup ? [setup] : []),
     el("div", { class: "boards" },
       el("div", { class: "main" }, el("section", { class: "card picture" }, el("div", {}, canvas), legend), el("section", { class: "card time", "aria-label": "Time line" }, player.controls, player.slider)),

@@ -1,10 +1,10 @@
 // The list of runs: state, progress, speed and latest score of each, live; a filter, and a choice to compare.
 
 import { short } from "./chart.js";
-import { api, crumbs, el, empty, live, runLink } from "./shell.js";
+import { first } from "./requests.js";
+import { crumbs, el, empty, live, runLink } from "./shell.js";
 
 const STATES = ["running", "finished", "stopped", "failed", "damaged"];
-const FIRST = 60; // runs in the first answer; the others arrive as events
 const SHOWN = 200; // rows at once; the filter finds the others
 
 /** Time since a moment, in words. */
@@ -43,7 +43,7 @@ function scoreOf(run) {
 
 export async function show(root) {
   crumbs(["runs"]);
-  const { root: folder, runs, total } = await api("/api/runs", { most: FIRST });
+  const { root: folder, runs, total } = await first("")[0];
   const known = new Map(runs.map((run) => [run.path, run]));
   const chosen = new Set();
   const states = new Set();

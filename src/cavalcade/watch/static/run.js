@@ -3,6 +3,7 @@
 import { short } from "./chart.js";
 import { follow, panel, RunCurves } from "./curves.js";
 import { ago, badge, duration, meter, progress } from "./list.js";
+import { first } from "./requests.js";
 import { api, crumbs, el } from "./shell.js";
 
 /** A titled box. */
@@ -92,8 +93,8 @@ export async function show(root, { path }) {
   root.append(head, numbers, middle, below);
   let inner = null;
 
-  async function refresh() {
-    const found = await api("/api/run", { path });
+  async function refresh(answer) {
+    const found = await answer;
     const { summary: run } = found;
     const share = progress(run);
     const game = PLAYED.test(run.target) && found.checkpoints.length ? el("a", { class: "button", href: `#/game?run=${encodeURIComponent(path)}` }, "Watch a game") : null;
@@ -104,18 +105,22 @@ export async function show(root, { path }) {
     return run;
   }
 
-  const run = await refresh();
+  const [state, coarse] = first("run", { path });
+  const run = await refresh(state);
   if (run.kind === "search") {
     const page = await import("./search.js");
     inner = await page.fill(middle, path);
   }
   const curves = new RunCurves(path, run.kind === "search" ? "mean of trainings" : "mean", 0);
-  await curves.load();
+  curves.take(await coarse);
   const place = el("div", { class: "stack" });
   middle.append(place);
   const drawn = panel(place, [curves]);
   drawn.draw();
-  const soon = later(async () => { await refresh(); await inner?.refresh(); }, 4000);
+  await new Promise((painted) => { requestAnimationFrame(() => setTimeout(painted)); });
+  if (curves.data.rows) await curves.load(drawn.state.axis, drawn.state.zoom).catch(() => {});
+  drawn.draw();
+  const soon = later(async () => { await refresh(api("/api/run", { path })); await inner?.refresh(); }, 4000);
   const stop = follow([curves], {
     draw: () => { drawn.draw(); soon(); },
     zoomed: () => drawn.state.zoom,

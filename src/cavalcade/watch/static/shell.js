@@ -2,6 +2,7 @@
 // `async function show(root, params)`, which fills `root` and may return a function that stops timers and streams.
 
 import { el } from "./element.js";
+import { api, parse } from "./requests.js";
 
 const PAGES = { "": "list", run: "run", compare: "compare", game: "game" };
 const STYLES = new Set(["game"]); // pages with a stylesheet of their own
@@ -9,24 +10,7 @@ const main = document.getElementById("main");
 let stop = null;
 let turn = 0;
 
-export { el };
-
-/** GET or, with a body, POST of JSON; an error carries the message of the server. */
-export async function api(path, params = {}, body = undefined) {
-  const query = new URLSearchParams(Object.entries(params).filter(([, value]) => value !== undefined && value !== null));
-  const options = body === undefined ? {} : { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) };
-  const answer = await fetch(`${path}${query.size ? `?${query}` : ""}`, options);
-  const plain = await answer.json().catch(() => ({}));
-  if (!answer.ok) throw new Error(plain.error || `${answer.status} ${answer.statusText}`);
-  return plain;
-}
-
-/** What the address names: page, path and parameters. `#/run/a/b?x=1` is { page: "run", path: "a/b", x: "1" }. */
-export function parse(hash) {
-  const [route, query = ""] = hash.replace(/^#\/?/, "").split("?");
-  const [page, ...rest] = route.split("/");
-  return { ...Object.fromEntries(new URLSearchParams(query)), page, path: rest.map(decodeURIComponent).join("/") };
-}
+export { api, el };
 
 /** Address of a run's page. */
 export const runLink = (path) => `#/run/${path.split("/").map(encodeURIComponent).join("/")}`;

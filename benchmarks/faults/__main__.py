@@ -1,0 +1,72 @@
+"""`python -m benchmarks.faults`: see the package."""
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+PARTS = ("crashes", "files", "options", "resources", "soak")
+
+
+def main() -> None:
+    from benchmarks.faults import __doc__ as about
+
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.faults", description=about)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], default=[], help="what to try; all but soak")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--count", type=int, default=0, help="so many faults of each kind; by default every one")
+    parser.add_argument("--only", nargs="*", default=[], help="rows of the table, e.g. 'train cpu'")
+    parser.add_argument("--jobs", type=int, default=1, help="processes")
+    parser.add_argument("--minutes", type=float, default=60.0, help="of the soak")
+    parser.add_argument("--share", default="1/1", help=argparse.SUPPRESS)
+    parser.add_argument("--json", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    lost = sum(_part(part, options) for part in options.parts or PARTS[:-1])
+    sys.exit(1 if lost else 0)
+
+
+def _part(part: str, options: argparse.Namespace) -> int:
+    """Tries one part and prints its table; returns the number of faults."""
+    from benchmarks.faults.table import Tally
+
+    begun, tally = time.monotonic(), Tally(part)
+    if options.jobs > 1 and part != "soak":
+        _spread(part, options, tally)
+    else:
+        which, of = map(int, options.share.split("/"))
+        _tries(part)(tally, options, (which - 1, of))
+    if options.json:
+        print(tally.text())
+    else:
+        print(f"\n{tally}\n\nseed {options.seed}, {time.monotonic() - begun:.0f} s\n", flush=True)
+    return 0 if options.json else tally.lost
+
+
+def _tries(part: str):
+    import importlib
+
+    return importlib.import_module(f"benchmarks.faults.{part}").try_all
+
+
+def _spread(part: str, options: argparse.Namespace, tally) -> None:
+    """The same in several processes, each with a share."""
+    command = [sys.executable, "-m", "benchmarks.faults", part, "--seed", str(options.seed), "--json"]
+    command += ["--count", str(options.count), *(["--only", *options.only] if options.only else [])]
+    shares = [[*command, "--share", f"{i + 1}/{options.jobs}"] for i in range(options.jobs)]
+    running = [subprocess.Popen(share, stdout=subprocess.PIPE, text=True) for share in shares]
+    for process in running:
+        out, _ = process.communicate()
+        *said, last = out.splitlines() or [""]
+        print("\n".join(said), flush=True)
+        if process.returncode or not last.startswith("{"):
+            tally.fail("the machine itself", f"a process ended with {process.returncode}")
+        else:
+            tally.merge(last)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,244 @@
+"""Bad command lines and configurations, drawn by Hypothesis; and Gymnasium environments that misbehave.
+
+A command ends with 0 or 2 and one line, or it gets to the point where its work would begin. Trainings are prepared in
+full, with their environments and engine, and end before their first update.
+"""
+
+import contextlib
+import importlib
+import os
+import random
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import yaml
+from benchmarks.faults.commands import CAGE2, status_of
+from benchmarks.faults.crashes import limited
+from benchmarks.faults.files import BeganError
+from benchmarks.faults.misbehaving import TROUBLES
+from benchmarks.faults.table import Tally
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
+
+from cavalcade.cli.options import Option
+from cavalcade.cli.pages import commands, stored
+
+SECONDS = 60
+_MODULES = {"verify mettagrid": "verify_mettagrid"}
+LEFT_OUT = (
+    "watch",
+    "open",
+    "help",
+    "cyborg",
+    "cyborg_python",
+    "ray_address",
+    "device",
+    "writers",
+)  # start other programs
+SMALL = ("--num-envs", "2", "--threads", "1", "--quiet")
+TEXTS = (
+    "",
+    " ",
+    "x",
+    "-",
+    "--",
+    "ä\u200b",
+    "a" * 300,
+    ":",
+    "gym:",
+    "../..",
+    "/proc/self/mem",
+    "null",
+    "0x10",
+    "$(id)",
+    "%s{}",
+)
+NUMBERS = (
+    "-1",
+    "0",
+    "1",
+    "2",
+    "nan",
+    "inf",
+    "-inf",
+    "1e308",
+    "1e-320",
+    "1e3",
+    "1_0",
+    "٣",
+    "9" * 30,
+    "-9223372036854775808",
+)
+
+
+def values(option: Option) -> st.SearchStrategy[str]:
+    """Values of an option, sensible and not."""
+    if option.kind == "whole":
+        usual = st.integers(-2, 9).map(str)
+    elif option.kind == "number":
+        usual = st.one_of(st.floats(0, 1).map(str), st.floats().map(str))
+    elif option.kind == "choice":
+        usual = st.sampled_from(option.choices)
+    else:
+        usual = st.sampled_from(TEXTS)
+    one = st.one_of(usual, usual, st.sampled_from(NUMBERS), st.sampled_from(TEXTS), st.text(max_size=8))
+    return st.lists(one, max_size=4).map(",".join) if option.many else one
+
+
+@st.composite
+def lines(draw: Any, command: str) -> list[str]:
+    """A command line with some of its options."""
+    offered = [option for option in stored()[command].options if option.name not in LEFT_OUT]
+    found = [
+        word + "CartPole-v1" if word == "gym:" else word for word in command.split() if word not in ("RUN", "env:")
+    ]
+    for option in draw(st.lists(st.sampled_from(offered), max_size=6)) if offered else []:
+        value = draw(values(option)).replace("\0", "")
+        if option.positional:
+            found.append(value)
+        elif option.kind == "switch":
+            found.append(draw(st.sampled_from([option.flag, f"--no-{option.flag[2:]}", f"{option.flag}={value}"])))
+        else:
+            found += draw(st.sampled_from([[option.flag, value], [f"{option.flag}={value}"], [option.flag]]))
+    return found
+
+
+@contextlib.contextmanager
+def before_work(command: str) -> Iterator[None]:
+    """Work ends where it would begin: of trainings and searches after all is prepared, else after the options."""
+
+    def began(*_args: Any, **_options: Any) -> Any:
+        raise BeganError
+
+    with contextlib.ExitStack() as stack:
+        verb = command.split()[0]
+        if verb == "train":
+            stack.enter_context(mock.patch("cavalcade.runs.training.Training.train", began))
+        elif verb == "search":
+            stack.enter_context(mock.patch("cavalcade.cli.search._search", began))
+        else:
+            name = command.replace(" ", ".") if verb == "bench" else _MODULES.get(command, verb)
+            module = importlib.import_module(f"cavalcade.cli.{name}")
+            for parser in ("parse", "parse_target"):
+                if real := getattr(module, parser, None):
+                    stack.enter_context(mock.patch.object(module, parser, _then_began(real)))
+        yield
+
+
+def _then_began(real: Any) -> Any:
+    def parse(*args: Any, **options: Any) -> Any:
+        real(*args, **options)
+        raise BeganError
+
+    return parse
+
+
+def wrong_with(command: str, args: list[str]) -> str:
+    """What is wrong with how a command line was answered; empty if nothing is."""
+    here = Path.cwd()
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        try:
+            with limited(SECONDS), before_work(command):
+                status, errors = status_of(args)
+        except BeganError:
+            return ""
+        except BaseException as error:
+            if isinstance(error, KeyboardInterrupt):
+                raise
+            return f"traceback {type(error).__name__}: {error}"
+        finally:
+            os.chdir(here)
+        if status not in (0, 2):
+            return f"exit {status}: {errors}"
+        if status == 2 and len(errors.splitlines()) != 1:
+            return f"{len(errors.splitlines())} lines: {errors}"
+        if status == 2 and (left := [path.name for path in Path(folder).rglob("*") if path.name != ".lock"]):
+            return f"refused, and wrote {', '.join(left)}"
+    return ""
+
+
+def try_all(tally: Tally, options: Any, share: tuple[int, int]) -> None:
+    """Command lines of every verb, recipes, and environments that misbehave."""
+    count = (options.count or 10_000) // share[1]
+    for i, command in enumerate(commands()):
+        if not options.only or command in options.only:
+            _drawn(command, lines(command), tally, max(1, count // len(commands())), options.seed + 1000 * share[0] + i)
+    if not options.only or "recipes" in options.only:
+        recipes(tally, count // 5, options.seed + 1000 * share[0])
+    if (not options.only or "environments" in options.only) and share[0] == 0:
+        environments(tally)
+
+
+def _drawn(name: str, strategy: Any, tally: Tally, count: int, number: int) -> None:
+    checks = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
+
+    @seed(number)
+    @settings(max_examples=count, deadline=None, database=None, phases=[Phase.generate], suppress_health_check=checks)
+    @given(strategy)
+    def tried(args: list[str]) -> None:
+        if name.split()[0] == "train":
+            args = [*args, *SMALL]
+        tally.add(name, "tried")
+        if wrong := wrong_with(name, args):
+            tally.fail(name, f"{' '.join(map(repr, args))}: {wrong}")
+
+    print(f"{count} command lines of {name} ...", flush=True)
+    tried()
+
+
+def recipes(tally: Tally, count: int, number: int) -> None:
+    """Recipes with settings of any type in any place."""
+    rng = random.Random(number)
+    odd = (None, -1, 0, 1.5, "x", [], {}, [[1]], {"a": {"b": 1}}, True, float("nan"), 10**30, "2026-01-01", b"x")
+    names = (
+        "target",
+        "seed",
+        "ppo",
+        "task",
+        "episodes",
+        "policies",
+        "unknown",
+        "workflow",
+        "checkpoint_every",
+        3,
+        None,
+    )
+    inner = ("num_envs", "hidden", "gamma", "red", "horizon", "extras", "unknown", "schedule", 3)
+    print(f"{count} recipes ...", flush=True)
+    for _ in range(count):
+        plain: Any = {rng.choice(names): rng.choice(odd) for _ in range(rng.randint(0, 4))}
+        for part in ("ppo", "task"):
+            if rng.random() < 0.5:
+                plain[part] = {rng.choice(inner): rng.choice(odd) for _ in range(rng.randint(0, 3))}
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "recipe.yaml"
+            file.write_text(yaml.safe_dump(rng.choice((plain, plain, plain, [plain], rng.choice(odd)))))
+            tally.add("recipes", "tried")
+            if wrong := wrong_with("train cage2", ["train", "cage2", "--recipe", str(file), *SMALL]):
+                tally.fail("recipes", f"{file.read_text()!r}: {wrong}")
+
+
+def environments(tally: Tally) -> None:
+    """Short trainings on environments that misbehave, in this process and in workers."""
+    print(f"{len(TROUBLES)} misbehaving environments, in two places each ...", flush=True)
+    sizes = [*CAGE2[2:-6], "--minibatches", "1", "--steps", "60", "--worker-timeout", "5", "--max-restarts", "2"]
+    for trouble in TROUBLES:
+        for backend in (["--backend", "serial"], ["--backend", "shared", "--workers", "2"]):
+            tally.add("environments", "tried")
+            with tempfile.TemporaryDirectory() as folder:
+                name = "gym:benchmarks.faults.misbehaving:Misbehaving"
+                args = ["train", name, *sizes, *backend, "--env-options", f"trouble={trouble}"]
+                try:
+                    with limited(120):
+                        status, errors = status_of([*args, "--run", f"{folder}/run"])
+                except BaseException as error:
+                    tally.fail("environments", f"{trouble} {backend[1]}: traceback {type(error).__name__}: {error}")
+                    continue
+            if status not in (0, 2):
+                tally.fail("environments", f"{trouble} {backend[1]}: exit {status}: {errors}")
+            elif "Traceback" in errors:
+                tally.fail("environments", f"{trouble} {backend[1]}: {errors}")

@@ -1,0 +1,195 @@
+"""Scarce resources: full disks, little memory, few descriptors, read-only folders, signals, terminals that vanish."""
+
+import contextlib
+import itertools
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from benchmarks.faults.commands import CAGE2, COMMANDS, left_by, run, status_of
+from benchmarks.faults.crashes import HangError, Undisturbed, limited
+from benchmarks.faults.journal import full_disk, recording
+from benchmarks.faults.table import Tally
+
+LONG = [*CAGE2, "--episodes", "4000", "--checkpoint-every", "50"]
+_SECONDS = 300
+
+
+class Child:
+    """A training in a process of its own, until it has a checkpoint."""
+
+    def __init__(self, folder: Path, **options: Any):
+        self.path = folder / "run"
+        command = [sys.executable, "-m", "cavalcade", *LONG, "--run", str(self.path)]
+        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, **options)
+
+    def begun(self) -> "Child":
+        end = time.monotonic() + _SECONDS
+        while not any((self.path / "checkpoints").glob("[0-9]*")):
+            if self.process.poll() is not None or time.monotonic() > end:
+                raise HangError(f"it ended with {self.process.poll()}: {self.process.communicate()[1]}")
+            time.sleep(0.02)
+        return self
+
+    def ended(self) -> tuple[int, str]:
+        _, errors = self.process.communicate(timeout=_SECONDS)
+        return self.process.returncode, errors
+
+    def resumes_as(self, whole: dict[str, bytes]) -> str:
+        """Resumes the run in this process: empty if it ends as the undisturbed one."""
+        status, errors = status_of(["train", "--resume", str(self.path), "--quiet"])
+        if status:
+            return f"refused: {errors}"
+        now = left_by(self.path)
+        differ = sorted(name for name in now.keys() | whole.keys() if now.get(name) != whole.get(name))
+        return f"differs: {', '.join(differ)}" if differ else ""
+
+
+def full_disks(tally: Tally, folder: Path, count: int) -> None:
+    """No space from each operation on; then there is room again."""
+    for name in ("train cpu", "export", "export agent", "report"):
+        whole = Undisturbed(COMMANDS[name], folder / name.replace(" ", "-"))
+        step = max(1, len(whole.ops) // count) if count else 1
+        for at in range(0, len(whole.ops), step):
+            place = whole.after(whole.start, folder / "full")
+            with limited(60), recording(place / whole.command.place, full_disk(at)):
+                status, errors = status_of(whole.command.first(place))
+            row = f"disk full, {name}"
+            tally.add(row, "tried")
+            if status == 2 and len(errors.strip().splitlines()) != 1:
+                tally.fail(row, f"operation {at} ({whole.ops[at]}): {errors}")
+            elif status not in (0, 2):
+                tally.fail(row, f"operation {at} ({whole.ops[at]}): exit {status}: {errors}")
+            elif wrong := whole.goes_on(place):
+                tally.fail(row, f"operation {at} ({whole.ops[at]}): {wrong}")
+
+
+def in_child(limit: Callable[[], None], *more: str) -> Callable[[Path, dict[str, bytes]], str]:
+    """A training under a limit: it succeeds, or says in one line why not."""
+
+    def tried(folder: Path, whole: dict[str, bytes]) -> str:
+        command = [sys.executable, "-m", "cavalcade", *LONG, *more, "--run", str(folder / "run")]
+        done = subprocess.run(command, preexec_fn=limit, capture_output=True, text=True, timeout=_SECONDS, check=False)
+        errors = "".join(line for line in done.stderr.splitlines(True) if not line.endswith(" ...\n"))
+        if done.returncode == 0 or (done.returncode == 2 and len(errors.splitlines()) == 1):
+            return ""
+        return f"exit {done.returncode}: {errors[-600:]}"
+
+    return tried
+
+
+def read_only(folder: Path, whole: dict[str, bytes]) -> str:
+    """A run directory below a file, which nobody can write to, not even root."""
+    (folder / "file").write_text("")
+    status, errors = status_of([*CAGE2, "--run", str(folder / "file" / "run")])
+    return "" if status == 2 and len(errors.splitlines()) == 1 else f"exit {status}: {errors}"
+
+
+def two_processes(folder: Path, whole: dict[str, bytes]) -> str:
+    """A second process on the same run is refused; the first goes on."""
+    child = Child(folder).begun()
+    status, errors = status_of(["train", "--resume", str(child.path), "--quiet"])
+    code, said = child.ended()
+    if status != 2 or "in use by another process" not in errors:
+        return f"the second one: exit {status}: {errors}"
+    return f"exit {code}: {said}" if code else child.resumes_as(whole)
+
+
+def stopped(folder: Path, whole: dict[str, bytes]) -> str:
+    """SIGSTOP for some seconds, then SIGCONT."""
+    child = Child(folder).begun()
+    child.process.send_signal(signal.SIGSTOP)
+    time.sleep(5)
+    child.process.send_signal(signal.SIGCONT)
+    code, said = child.ended()
+    return f"exit {code}: {said}" if code else child.resumes_as(whole)
+
+
+def storm(number: signal.Signals) -> Callable[[Path, dict[str, bytes]], str]:
+    """Signals in quick succession; the run resumes."""
+
+    def tried(folder: Path, whole: dict[str, bytes]) -> str:
+        child = Child(folder).begun()
+        for _ in range(20):
+            with contextlib.suppress(ProcessLookupError):
+                child.process.send_signal(number)
+            time.sleep(0.002)
+        code, said = child.ended()
+        if "Traceback" in said:
+            return said
+        return child.resumes_as(whole) if code else f"exit {code}"
+
+    return tried
+
+
+def closed_pipe(folder: Path, whole: dict[str, bytes]) -> str:
+    """Nobody reads standard output any more."""
+    reading, writing = os.pipe()
+    child = Child(folder, stdout=writing)
+    os.close(writing)
+    os.close(reading)
+    _, said = child.ended()
+    return said if "Traceback" in said else child.resumes_as(whole)
+
+
+def clock(folder: Path, whole: dict[str, bytes]) -> str:
+    """The wall clock jumps by years: nothing but dates may depend on it."""
+    from unittest import mock
+
+    jumps = itertools.cycle((1.1e9, 9e8))
+    with mock.patch("time.time", side_effect=jumps):
+        run([*LONG, "--run", str(folder / "run")])
+    now = left_by(folder / "run")
+    return "" if now == whole else "differs from a run with a steady clock"
+
+
+def _limit(what: int, most: int) -> Callable[[], None]:
+    return lambda: resource.setrlimit(what, (most, most))
+
+
+CASES: dict[str, Callable[[Path, dict[str, bytes]], str]] = {
+    "address space of 1.5 GB": in_child(_limit(resource.RLIMIT_AS, 3 << 29)),
+    "address space of 4 GB": in_child(_limit(resource.RLIMIT_AS, 1 << 32)),
+    "64 file descriptors": in_child(_limit(resource.RLIMIT_NOFILE, 64)),
+    "16 file descriptors": in_child(_limit(resource.RLIMIT_NOFILE, 16)),
+    "files of at most 4 kB": in_child(_limit(resource.RLIMIT_FSIZE, 1 << 12)),
+    "a folder that cannot be written": read_only,
+    "two processes on one run": two_processes,
+    "SIGSTOP": stopped,
+    "storm of SIGINT": storm(signal.SIGINT),
+    "storm of SIGTERM": storm(signal.SIGTERM),
+    "SIGHUP": storm(signal.SIGHUP),
+    "closed pipe": closed_pipe,
+    "a clock that jumps": clock,
+}
+
+
+def try_all(tally: Tally, options: Any, share: tuple[int, int]) -> None:
+    """All cases once, and full disks at every operation, or at `count` of them."""
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        run([*LONG, "--run", str(folder / "whole")])
+        whole = left_by(folder / "whole")
+        for name, tried in list(CASES.items())[share[0] :: share[1]]:
+            if options.only and name not in options.only:
+                continue
+            print(f"{name} ...", flush=True)
+            shutil.rmtree(folder / "case", ignore_errors=True)
+            (folder / "case").mkdir()
+            tally.add(name, "tried")
+            try:
+                if wrong := tried(folder / "case", whole):
+                    tally.fail(name, wrong)
+            except (HangError, subprocess.TimeoutExpired) as error:
+                tally.fail(name, f"hangs: {error}")
+        if not options.only or "disk full" in options.only:
+            print("disk full ...", flush=True)
+            full_disks(tally, folder, options.count)

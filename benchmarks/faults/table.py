@@ -1,0 +1,51 @@
+"""What was tried, how often, and what went wrong."""
+
+import json
+from collections import Counter
+from dataclasses import dataclass, field
+
+_SHOWN = 12  # faults printed of each kind
+
+
+@dataclass
+class Tally:
+    """Counts by row and column, and the faults of each row."""
+
+    title: str
+    counts: dict[str, Counter] = field(default_factory=dict)
+    faults: dict[str, list[str]] = field(default_factory=dict)
+
+    def add(self, row: str, column: str, count: int = 1) -> None:
+        self.counts.setdefault(row, Counter())[column] += count
+
+    def fail(self, row: str, what: str) -> None:
+        self.add(row, "faults")
+        self.faults.setdefault(row, []).append(" ".join(what.split()))
+        if len(self.faults[row]) <= _SHOWN:
+            print(f"  fault in {row}: {self.faults[row][-1][:400]}", flush=True)
+
+    def merge(self, text: str) -> None:
+        """Adds what another process found, see `text`."""
+        plain = json.loads(text)
+        for row, counts in plain["counts"].items():
+            self.counts.setdefault(row, Counter()).update(counts)
+        for row, faults in plain["faults"].items():
+            self.faults.setdefault(row, []).extend(faults)
+
+    def text(self) -> str:
+        return json.dumps({"counts": self.counts, "faults": self.faults})
+
+    @property
+    def lost(self) -> int:
+        return sum(map(len, self.faults.values()))
+
+    def __str__(self) -> str:
+        columns = list(dict.fromkeys(name for counts in self.counts.values() for name in counts if name != "faults"))
+        columns.append("faults")
+        rows = [
+            [row, *(f"{counts[name]:,}" if counts[name] else "0" for name in columns)]
+            for row, counts in self.counts.items()
+        ]
+        total = [f"{sum(c[name] for c in self.counts.values()):,}" for name in columns]
+        lines = [[self.title, *columns], ["---"] * (len(columns) + 1), *rows, ["all", *total]]
+        return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)

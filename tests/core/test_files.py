@@ -1,0 +1,38 @@
+"""Whatever is in the place of a file, reading it ends with an error of one line."""
+
+import os
+
+import pytest
+
+from cavalcade.core.files import check_file, plain_json, plain_yaml, read_text
+
+
+@pytest.mark.parametrize("what", ["folder", "pipe", "device", "missing", "loop"])
+def test_only_regular_files_are_read(tmp_path, what):
+    path = tmp_path / "x"
+    made = {
+        "folder": path.mkdir, "pipe": lambda: os.mkfifo(path), "device": lambda: path.symlink_to("/dev/zero"),
+        "missing": lambda: None, "loop": lambda: path.symlink_to(path),
+    }  # fmt: skip
+    made[what]()
+    with pytest.raises(OSError):  # noqa: PT011
+        read_text(path)
+
+
+def test_files_have_a_size_up_to_which_they_are_read(tmp_path):
+    path = tmp_path / "x"
+    path.write_text("text")
+    assert read_text(path) == "text"
+    with path.open("r+b") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(OSError, match="more than 64 MB"):
+        read_text(path)
+    check_file(path)  # no limit
+
+
+@pytest.mark.parametrize("parse", [plain_json, plain_yaml])
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000, "{", "9" * 10_000, "\t- a: ["])
+def test_broken_text_is_a_value_error_of_one_line(parse, text):
+    with pytest.raises(ValueError, match=r".") as error:
+        parse(text)
+    assert "\n" not in str(error.value)
