@@ -18,7 +18,6 @@ from cavalcade.ppo.distributed import Ranks
 from cavalcade.runs.checkpoint import checkpoints
 from cavalcade.runs.history import read_history
 from cavalcade.targets import target_named
-from cavalcade.targets.base import Setup
 from cavalcade.targets.cage2.config import Cage2Config
 
 CAGE2 = "cage2 --num-envs 12 --rollout-steps 50 --minibatches 4 --hidden 16 --device cpu --threads 1"
@@ -174,7 +173,7 @@ def test_what_ranks_cannot_share_is_refused(tmp_path):
 )
 def test_so_are_settings_that_they_do_not_support(config, words):
     with pytest.raises(ConfigError, match=words):
-        target_named("cage2").prepare(config, Setup(threads=1, ranks=Ranks(0, 2)))
+        target_named("cage2").share(config, Ranks(0, 2))
 
 
 def test_shares_of_environments():
