@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +24,7 @@ def half_intervals(values: NDArray, known: NDArray) -> NDArray:
         return np.where(known > 1, _student(known - 1) * np.sqrt(variance / known), np.nan)
 
 
-def _student(freedom: int | NDArray) -> NDArray:
+def _student(freedom: int | NDArray) -> Any:
     """The 97.5 % quantile of Student's t."""
     from scipy import special  # takes half a second to import
 
