@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from cavalcade.config.base import RunConfig
 from cavalcade.config.io import from_dict, merged, nested
@@ -32,18 +32,18 @@ from cavalcade.runs.table import read_csv, read_metrics, table
 from cavalcade.runs.training import Outcome, Training, stop_on_signal
 from cavalcade.runs.waiting import PREPARING, waiting
 from cavalcade.search import directory as search_directory
-from cavalcade.search.conclusion import Conclusion, conclude
 from cavalcade.search.config import SearchConfig
 from cavalcade.search.directory import open_search
-from cavalcade.search.display import SearchDisplay
 from cavalcade.search.domains import DOMAINS
 from cavalcade.search.policies import BEST, load_search_policy
-from cavalcade.search.run import Search
 from cavalcade.targets import target_named
 from cavalcade.targets.base import Scores
 from cavalcade.targets.cage2 import payoff as payoff_table
 from cavalcade.targets.env import ENV
 from cavalcade.watch.serve import Watching
+
+if TYPE_CHECKING:  # with what a search computes by, the start of a training would take a quarter longer
+    from cavalcade.search.run import Search
 
 
 @dataclass(frozen=True)
@@ -285,8 +285,11 @@ def search_config(target: str, plain: dict[str, Any]) -> SearchConfig:
 
 def run_search(
     directory: RunDirectory[SearchConfig], config: SearchConfig, *, quiet: bool = False, **options: Any
-) -> tuple[Search, int]:
+) -> tuple["Search", int]:
     """Searches in a run directory, new or resumed; returns the search and the signal that stopped it, or 0."""
+    from cavalcade.search.display import SearchDisplay
+    from cavalcade.search.run import Search
+
     with directory.locked():
         with waiting(PREPARING) if not quiet else nullcontext():
             running = Search(directory, config, **options)
@@ -308,7 +311,7 @@ def run_search(
     return running, received[0]
 
 
-def _finish_search(running: Search, quiet: bool) -> None:
+def _finish_search(running: "Search", quiet: bool) -> None:
     """Writes summary and report, and prints the findings."""
     if running.config.shard:
         text = (
@@ -317,8 +320,9 @@ def _finish_search(running: Search, quiet: bool) -> None:
         )
     else:
         from cavalcade.report.search import search_report  # matplotlib takes a second to import
+        from cavalcade.search.conclusion import conclude
 
-        found: Conclusion = conclude(running)
+        found = conclude(running)
         write_whole(running.run.path / REPORT, search_report(running.run.path))
         text = f"\n{found.text}\nreport {running.run.path / REPORT}"
     if not quiet:

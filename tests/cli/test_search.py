@@ -1,12 +1,17 @@
 """`cavalcade search` and its report as a user types them."""
 
+import contextlib
 import csv
+import functools
+import io
 import json
 import re
 
 import numpy as np
 import pytest
+import torch
 
+from cavalcade.cli import main
 from cavalcade.cli.search import translate
 from cavalcade.envs.cage2.orders import CAGE2
 from cavalcade.envs.cage2.workflow import WorkflowCage2
@@ -24,19 +29,22 @@ TINY = ("search", "gridworld", "--num-envs", "6", "--n-workflows", "3", "--max-e
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory):
-    from cavalcade.cli import main
-
-    path = tmp_path_factory.mktemp("runs") / "search"
-    with pytest.raises(SystemExit) as stop:
-        main([*SMALL, "--run", str(path), "--quiet"])
+def told(tmp_path_factory):
+    """The directory of a small search, and what it printed."""
+    path, printed = tmp_path_factory.mktemp("runs") / "search", io.StringIO()
+    with contextlib.redirect_stdout(printed), pytest.raises(SystemExit) as stop:
+        main([*SMALL, "--run", str(path)])
     assert not stop.value.code
-    return path
+    return path, printed.getvalue()
 
 
-def test_search_tells_what_it_does_and_what_it_found(capsys, tmp_path):
-    status, out, _ = run(capsys, *SMALL, "--run", tmp_path / "a")
-    assert status == 0
+@pytest.fixture(scope="module")
+def finished(told):
+    return told[0]
+
+
+def test_search_tells_what_it_does_and_what_it_found(told):
+    _, out = told
     assert len(re.findall(r"^ +[\d.]+ s  search ", out, re.MULTILINE)) == 4
     assert len(re.findall(r"^ +[\d.]+ s  confirm ", out, re.MULTILINE)) == 4
     assert len(re.findall(r"^ +[\d.]+ s  control ", out, re.MULTILINE)) == 6
@@ -232,7 +240,8 @@ def test_bench_gp_prints_and_writes(capsys, tmp_path, finished):
     assert "fewer than two trainings" in run(capsys, "bench", "gp", "--scores", finished)[2]
 
 
-def test_bench_speedup_prints_every_row(capsys, tmp_path):
+def test_bench_speedup_prints_every_row(capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="eager"))  # no C++ for three updates
     small = ("--seconds", "0.001", "--workers", "2", "--num-envs", "8")
     status, out, _ = run(capsys, "bench", "speedup", *small, "--json", tmp_path / "f")
     assert status == 0

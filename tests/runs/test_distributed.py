@@ -12,10 +12,13 @@ import pytest
 from safetensors.numpy import load_file
 
 from cavalcade.cli import main
+from cavalcade.config import PPOConfig
 from cavalcade.core.errors import ConfigError
 from cavalcade.ppo.distributed import Ranks
 from cavalcade.runs.checkpoint import checkpoints
 from cavalcade.runs.history import read_history
+from cavalcade.targets import target_named
+from cavalcade.targets.cage2.config import Cage2Config
 
 CAGE2 = "cage2 --num-envs 12 --rollout-steps 50 --minibatches 4 --hidden 16 --device cpu --threads 1"
 METTAGRID = (
@@ -154,15 +157,23 @@ def worker(launcher, rank):
 
 
 def test_what_ranks_cannot_share_is_refused(tmp_path):
-    for args, words in (
-        ("--num-envs 13 --minibatches 1", "num_envs is 13; it must be a multiple of the 2 ranks"),
-        ("--policies 2", "policies is 2 on several ranks"),
-        ("--engine torch --replay 1", "replay is 1 on several ranks"),
-    ):
-        process = launch(["cage2", "--episodes", 100, *args.split(), "--run", tmp_path / "a"], 2)
-        _, err = process.communicate(timeout=PATIENCE)
-        assert process.returncode != 0
-        assert words in err
+    process = launch(["cage2", "--num-envs", 13, "--minibatches", 1, "--run", tmp_path / "a"], 2)
+    _, err = process.communicate(timeout=PATIENCE)
+    assert process.returncode != 0
+    assert "num_envs is 13; it must be a multiple of the 2 ranks" in err
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        (Cage2Config(policies=2), "policies is 2 on several ranks"),
+        (Cage2Config(ppo=PPOConfig(engine="torch", replay=1)), "replay is 1 on several ranks"),
+    ],
+    ids=["policies", "replay"],
+)
+def test_so_are_settings_that_they_do_not_support(config, words):
+    with pytest.raises(ConfigError, match=words):
+        target_named("cage2").share(config, Ranks(0, 2))
 
 
 def test_shares_of_environments():

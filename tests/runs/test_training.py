@@ -97,7 +97,7 @@ def test_kill_at_random_moments(tmp_path):
     assert command(*LONG, "--run", str(tmp_path / "whole")).returncode == 0
     run, rng, kills = tmp_path / "run", random.Random(0), 0
     arguments = [*LONG, "--run", str(run)]
-    while kills < 4:
+    while kills < 2:  # once from the beginning, once resumed
         process = subprocess.Popen([sys.executable, "-m", "cavalcade", *arguments])
         known = len(checkpoints(run / "checkpoints")) and checkpoints(run / "checkpoints")[-1].name
         while process.poll() is None and not _newer(run, known):
@@ -110,7 +110,7 @@ def test_kill_at_random_moments(tmp_path):
         arguments = ["train", "--resume", str(run), "--quiet"]
         if _finished(run):
             break
-    assert kills >= 2
+    assert kills == 2
     assert command(*arguments).returncode == 0
     assert left_behind(run) == left_behind(tmp_path / "whole")
 

@@ -2,10 +2,10 @@
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
 
 
 def half_interval(values: Sequence[float] | NDArray) -> float:
@@ -13,7 +13,7 @@ def half_interval(values: Sequence[float] | NDArray) -> float:
     n = len(values)
     if n < 2:
         return math.nan
-    return float(special.stdtrit(n - 1, 0.975) * np.std(values, ddof=1) / math.sqrt(n))
+    return float(_student(n - 1) * np.std(values, ddof=1) / math.sqrt(n))
 
 
 def half_intervals(values: NDArray, known: NDArray) -> NDArray:
@@ -21,4 +21,11 @@ def half_intervals(values: NDArray, known: NDArray) -> NDArray:
     with np.errstate(invalid="ignore", divide="ignore"):
         mean = np.nansum(values, axis=1) / known
         variance = np.nansum((values - mean[:, None]) ** 2, axis=1) / (known - 1)
-        return np.where(known > 1, special.stdtrit(known - 1, 0.975) * np.sqrt(variance / known), np.nan)
+        return np.where(known > 1, _student(known - 1) * np.sqrt(variance / known), np.nan)
+
+
+def _student(freedom: int | NDArray) -> Any:
+    """The 97.5 % quantile of Student's t."""
+    from scipy import special  # takes half a second to import
+
+    return special.stdtrit(freedom, 0.975)

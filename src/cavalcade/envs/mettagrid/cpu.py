@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavalcade.core.jit import kernel, rule
+from cavalcade.core.shared import address, record_at
 from cavalcade.envs.mettagrid.mersenne import seed_words
 from cavalcade.envs.mettagrid.rules import act, begin, cover, describe, look, pay
 from cavalcade.envs.mettagrid.using import holders
@@ -31,15 +32,17 @@ class Outputs(NamedTuple):
 @kernel(parallel=True)
 def step(state, tables, actions, outputs, threads):
     """Steps all arenas."""
+    game = address((state, tables, actions, outputs))
     for part in numba.prange(threads):
-        _step_part(state, tables, actions, outputs, part, threads)
+        _step_part(game, part, threads)
 
 
 @kernel(parallel=True)
 def show(state, tables, wanted, outputs, threads):
     """Writes the observations of the wanted arenas, (N,) bool."""
+    game = address((state, tables, wanted, outputs))
     for part in numba.prange(threads):
-        _show_part(state, tables, wanted, outputs, part, threads)
+        _show_part(game, part, threads)
 
 
 @kernel
@@ -56,7 +59,8 @@ def _start(state, tables, e, seed):
 
 
 @rule
-def _step_part(state, tables, actions, outputs, part, parts):
+def _step_part(game, part, parts):
+    state, tables, actions, outputs = record_at(game)
     arenas, agents = state.place.shape
     for e in range(arenas * part // parts, arenas * (part + 1) // parts):
         state.step[e] += 1
@@ -70,7 +74,8 @@ def _step_part(state, tables, actions, outputs, part, parts):
 
 
 @rule
-def _show_part(state, tables, wanted, outputs, part, parts):
+def _show_part(game, part, parts):
+    state, tables, wanted, outputs = record_at(game)
     arenas = state.place.shape[0]
     for e in range(arenas * part // parts, arenas * (part + 1) // parts):
         if wanted[e]:
