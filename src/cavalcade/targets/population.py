@@ -43,7 +43,7 @@ def prepare_population(make_env: MakeEnv, config: Any, setup: Setup, network: Co
     with _first_compiles(ranks):
         env = make_env(config, threads or all_threads(), setup.first_index)
         if network is None:
-            _compile(env, config)
+            compile_for(env, config)
     measured = threads or choose_threads()
     use_threads(measured)
     if env.resumable:  # compilation has stepped it; hosted environments are left alone
@@ -67,7 +67,7 @@ def _first_compiles(ranks: Ranks) -> Iterator[None]:
         ranks.barrier()
 
 
-def _compile(env: Environment, config: Any) -> None:
+def compile_for(env: Environment, config: Any) -> None:
     """Compiles the kernels that the engine needs by running them once."""
     if env.resumable:
         compiled_engine(env, config.ppo, config.seeds)

@@ -3,7 +3,8 @@
 import itertools
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,30 +14,16 @@ from torch import Tensor
 
 from cavalcade.config import PPOConfig
 from cavalcade.core.contract import Environment
-from cavalcade.ppo.advantage import gae, normalise, vtrace
+from cavalcade.ppo.advantage import gae, normalise
 from cavalcade.ppo.draws import uniform_draws
 from cavalcade.ppo.engines.host import HostEngine
 from cavalcade.ppo.loss import Minibatch
 from cavalcade.ppo.objective import METRICS, Coefficients
+from cavalcade.ppo.off_policy import Remembered, off_policy
 from cavalcade.ppo.returns import discounted_returns, return_scale
 from cavalcade.ppo.rollout import Rollout
 from cavalcade.ppo.state import merge_moments, observation_scaling
 from cavalcade.ppo.update import adam_step, gradient, take
-
-
-@dataclass
-class Remembered:
-    """A rollout of an earlier update, for replay, with its log-probabilities; (P, T, N, …)."""
-
-    observation: Tensor
-    mask: Tensor
-    action: Tensor
-    log_prob: Tensor
-    reward: Tensor
-    ended: Tensor
-    final: Tensor  # (P, T, N, O): final observations of truncated episodes …
-    out_of_time: Tensor  # … and where they are valid
-    last: Tensor  # (P, N, O): observation after the last step
 
 
 class TorchEngine(HostEngine):
@@ -204,21 +191,19 @@ class TorchEngine(HostEngine):
     def _replayed(self, old: Remembered) -> Minibatch:
         """The samples of an earlier rollout: targets by V-trace, each sample weighted by min(1, π / μ)."""
         shape = old.reward.shape
-        flat = old.observation.flatten(1, 2)
-        logits, values = self._forward(self.state.weights, flat)
-        log_prob, _ = self.head.evaluate(logits, old.mask.flatten(1, 2), old.action.flatten(1, 2))
-        log_prob, value = log_prob.view(shape), values.view(shape)
-        ratio = (log_prob - old.log_prob).exp()
         final = self._forward(self.state.weights, old.final.flatten(1, 2))[1].view(shape) * old.out_of_time
-        bootstrap = torch.zeros_like(final) if self.config.timeout_is_terminal else final
-        last = self._forward(self.state.weights, old.last)[1]
+        return self._off_policy(old, final)
+
+    def _off_policy(self, old: Remembered, final: Tensor, vtrace: bool = True) -> Minibatch:
+        """Samples of an older policy; final: values of final observations, 0 where there are none, (P, T, N)."""
         reward = old.reward.to(self.dtype) * self._reward_scale()
-        advantage, target = vtrace(reward, value, old.ended, bootstrap, last, *self._discounts(), ratio)
-        if self.config.normalise_advantages:
-            advantage = self._normalised(advantage)
-        weight = ratio.clamp(max=1.0)
-        parts = (old.observation, old.mask, old.action, log_prob, value, advantage, target, weight)
-        return Minibatch(*(x.flatten(1, 2) for x in parts))
+        terminal = self.config.timeout_is_terminal
+        bootstrap = torch.zeros_like(final) if terminal else final
+        forward = partial(self._forward, self.state.weights)
+        found = off_policy(self.head, forward, old, reward, bootstrap, *self._discounts(), vtrace)
+        advantage = self._normalised(found.advantage) if self.config.normalise_advantages else found.advantage
+        parts = (old.observation, old.mask, old.action, found.log_prob, found.value, advantage)
+        return Minibatch(*(x.flatten(1, 2) for x in (*parts, found.target, found.weight)))
 
     def memory(self) -> dict[str, Tensor]:
         """The rollouts kept for replay."""
