@@ -90,12 +90,14 @@ class FragmentPool(Supervisor, WorkerPool):
     def publish(self, version: int, values: NDArray[np.float32]) -> None:
         """Gives workers a new policy: weights, shift and scale of observations."""
         a, first = self._all, self._version < 0
+        self._sleep(self._died, 0.0)  # a worker may have died while nobody waited for it
+        self._check_progress()
         if version == self._version:
             return
         if first:
             for name in _IDENTITY:
                 a[name][:] = getattr(self.shared, name)
-            a["clock"][0], a["granted"][:] = self._clock, version
+            a["clock"][0], a["granted"][:], self._since[:] = self._clock, version, time.monotonic()
         a["stamp"][version % 2] = -1
         fence()
         a["policy"][version % 2] = values
@@ -104,7 +106,6 @@ class FragmentPool(Supervisor, WorkerPool):
         fence()
         a["newest"][0] = self._version = version
         fence()
-        self._since[:] = time.monotonic()  # the learner was busy meanwhile
         for worker in self.workers.values():
             self._wake(worker)
 
@@ -163,16 +164,17 @@ class FragmentPool(Supervisor, WorkerPool):
             a["asleep"][-1] = True
             fence()
             if before[1] == (a["done"] // plan.steps).sum():
-                self._sleep(lambda worker: self._replace(worker, worker.status()))
+                self._sleep(self._died)
             a["asleep"][-1] = False
-            if (now := time.monotonic()) >= self._next_check:
-                self._next_check = now + CHECK
-                self._check_progress(now)
+            self._check_progress()
 
-    def _check_progress(self, now: float) -> None:
-        """Replaces workers that have work to do and made no progress for too long."""
-        a, plan = self._all, self._plan
+    def _check_progress(self) -> None:
+        """Now and then, replaces workers that have work to do and made no progress for too long."""
+        a, plan, now = self._all, self._plan, time.monotonic()
         assert plan
+        if now < self._next_check or self._version < 0:
+            return
+        self._next_check = now + CHECK
         for worker in list(self.workers.values()):
             w, done = worker.index, int(a["done"][worker.index])
             limit = self._timeout if a["ready"][w] else max(self._timeout, STARTING)
@@ -181,6 +183,9 @@ class FragmentPool(Supervisor, WorkerPool):
             elif now - self._since[w] > limit:
                 worker.ask_where()
                 self._replace(worker, f"has not answered for {limit:g} s")
+
+    def _died(self, worker: WorkerProcess) -> None:
+        self._replace(worker, worker.status())
 
     def _replace(self, worker: WorkerProcess, why: str) -> None:
         self._retire(worker, why, ready=bool(self._all["ready"][worker.index]))

@@ -6,7 +6,7 @@ first, and before each update waits for those that would be `limit` updates old 
 than `limit` updates when it is learnt from, and none is thrown away.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -25,7 +25,6 @@ class FragmentPlan:
     limit: int  # fragments of a worker that are not taken
     policy: Mapping[str, Any]  # plain data, see `player.Perceptron`
     keys: NDArray[np.uint64]  # (N,): of the random draws of each environment
-    log_prob: str = "float32"
 
 
 class Fragment(NamedTuple):
@@ -42,7 +41,7 @@ class Fragment(NamedTuple):
 class FragmentSource(Protocol):
     """Workers that play fragments."""
 
-    groups: Sequence[slice]  # environments of each worker
+    groups: tuple[slice, ...]  # environments of each worker
 
     def publish(self, version: int, values: NDArray[np.float32]) -> None:
         """Gives workers a new policy."""
@@ -90,7 +89,7 @@ def fragment_shapes(plan: FragmentPlan, num_envs: int, shapes: Shapes) -> dict[s
         "action_mask": ((more, n, actions.masks), "bool"),
         "final_observation": ((one, n, seen[0]), seen[1]),
         "action": ((one, n, *actions.shape), "int32" if integral else "float32"),
-        "log_prob": ((one, n), plan.log_prob),
+        "log_prob": ((one, n), "float32"),
         "reward": ((one, n), "float32"),
         "terminated": ((one, n), "bool"),
         "truncated": ((one, n), "bool"),

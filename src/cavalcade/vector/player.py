@@ -95,7 +95,7 @@ class Perceptron:
         if self._scaling is None:
             return uniform
         inverse = np.frompyfunc(NormalDist().inv_cdf, 1, 1)
-        return inverse(uniform.clip(_SMALLEST, 1 - 2 * _SMALLEST)).astype(np.float32)
+        return np.asarray(inverse(uniform.clip(_SMALLEST, 1 - 2 * _SMALLEST)), np.float32)
 
     def act(self, observation, mask, noise):
         """Actions of observations (n, O) and their log-probabilities."""

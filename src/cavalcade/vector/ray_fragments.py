@@ -5,6 +5,7 @@ its environments and sends one fragment back.
 """
 
 import time
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,7 +28,7 @@ class Task(NamedTuple):
 class Played(NamedTuple):
     """What an actor sends back."""
 
-    fields: dict[str, NDArray]
+    fields: dict[str, NDArray]  # final observations of truncated episodes only
     episodes: NDArray[np.int64]
     anew: bool  # the first fragment of its actor
 
@@ -45,6 +46,7 @@ def play(host: Host, values: NDArray[np.float32], task: Task) -> Played:
     player.show(fragment, 0)
     for t in range(plan.steps):
         player.step(fragment, t)
+    fragment["final_observation"] = fragment["final_observation"][fragment["truncated"]]
     return Played(fragment, host.env.shared.episodes.copy(), anew)
 
 
@@ -114,7 +116,8 @@ class RayFragments:
         self._slowest = max(self._slowest, time.monotonic() - self._began[actor])
         self._steps[actor] += steps
         anew = played.anew and self._numbers[actor] > 0
-        self._ready.append(Fragment(actor, self._numbers[actor], version, played.fields, played.episodes, anew))
+        fields = played.fields | {"final_observation": _spread(played.fields)}
+        self._ready.append(Fragment(actor, self._numbers[actor], version, fields, played.episodes, anew))
         self._numbers[actor] += 1
         if self._eager:
             self._ask_idle()
@@ -128,8 +131,13 @@ class RayFragments:
                 self._ask(actor)
 
     def _ask(self, actor: int) -> None:
-        rows, plan = self.groups[actor], self._plan
-        mine = FragmentPlan(plan.steps, plan.limit, plan.policy, plan.keys[rows], plan.log_prob)
-        task = Task(mine, int(self._steps[actor]))
+        task = Task(replace(self._plan, keys=self._plan.keys[self.groups[actor]]), int(self._steps[actor]))
         self._asked[self._pool.actors[actor].apply.remote(play, self._policy, task)] = actor, self._version
         self._began[actor] = time.monotonic()
+
+
+def _spread(fields: dict[str, NDArray]) -> NDArray:
+    """Final observations (T, n, O), from those of truncated episodes alone."""
+    found = np.zeros_like(fields["observation"][1:])
+    found[fields["truncated"]] = fields["final_observation"]
+    return found

@@ -31,9 +31,9 @@ class Supervisor:
         self.workers[worker.index] = worker
         self._poll.register(worker.listen, select.POLLIN)
 
-    def _sleep(self, heard: Callable[[WorkerProcess], None]) -> None:
-        """Sleeps until a worker is done, or for a while; heard: called for a worker that spoke or died."""
-        for handle, _ in self._poll.poll(1000 * CHECK):
+    def _sleep(self, heard: Callable[[WorkerProcess], None], seconds: float = CHECK) -> None:
+        """Sleeps until a worker is done, or for so long; heard: called for a worker that spoke or died."""
+        for handle, _ in self._poll.poll(1000 * seconds):
             if handle == self._done.read_end:
                 self._done.clear()
             else:

@@ -29,6 +29,7 @@ from cavalcade.ppo.state import observation_scaling
 from cavalcade.vector.fragment_pool import FragmentPool
 from cavalcade.vector.fragments import Fragment, FragmentPlan, FragmentSource
 from cavalcade.vector.hosted import Hosted
+from cavalcade.vector.source import Source
 
 _CLOCKS = "actor_clocks"
 _COPIED = {"action_mask": "mask", "action": "action", "log_prob": "log_prob", "reward": "reward"}  # into the rollout
@@ -36,7 +37,7 @@ _COPIED = {"action_mask": "mask", "action": "action", "log_prob": "log_prob", "r
 
 @kernel
 def track_episodes(reward, ended, total, length, totals, lengths):
-    """Returns and lengths of the episodes that end in a fragment, where they end; (T, n). total, length: so far, (n,)."""
+    """Returns and lengths of the episodes that end in a fragment, at their ends, (T, n); total, length: so far, (n,)."""
     for t in range(reward.shape[0]):
         for e in range(reward.shape[1]):
             total[e] += reward[t, e]
@@ -66,9 +67,7 @@ class FragmentEngine(HostEngine):
         self._final, self._out_of_time = torch.zeros_like(seen), torch.zeros_like(self.rollout.ended)
 
     def _source(self) -> FragmentSource:
-        pool, steps = self.env.pool, self.config.rollout_steps
-        policy = _described(self.spec, self.head, self.env.source.shapes.actions.scaling)
-        plan = FragmentPlan(steps, max(self._staleness, 1), policy, self.action_keys)
+        pool, plan = self.env.pool, fragment_plan(self, self.env.source, max(self._staleness, 1))
         if isinstance(pool, FragmentPool):
             pool.start(plan)
             return pool
@@ -82,7 +81,7 @@ class FragmentEngine(HostEngine):
         """Takes as many fragments as there are workers, the oldest first."""
         self.timer.skip()
         version, source = self.state.updates, self._fragments
-        source.publish(version, self._policy_values())
+        source.publish(version, policy_values(self))
         count, limit = len(source.groups), max(self._staleness, 1)
         while len(found := source.finished()) < count or any(version - v >= limit for v in source.playing()):
             source.wait()
@@ -99,11 +98,6 @@ class FragmentEngine(HostEngine):
         self.state.counters[:, 0] += self.config.rollout_steps
         self.timer.lap("store")
         return Episodes(*(np.concatenate(column) for column in zip(*ended, strict=True)))
-
-    def _policy_values(self) -> NDArray[np.float32]:
-        """Weights, and shift and scale of observations, in one row."""
-        scaling = observation_scaling(self.state, self.config.normalise_observations)
-        return np.concatenate([self.state.weights[0].numpy(), *(x[0] for x in scaling)], dtype=np.float32)
 
     def _record(self, place: int, f: Fragment) -> Episodes:
         """Writes a fragment into the rollout at a worker's place; returns the episodes that ended in it."""
@@ -138,8 +132,8 @@ class FragmentEngine(HostEngine):
         at = _, environment = ended.nonzero()
         stats = f.fields["episode_stats"][at]
         kinds = self.env.kinds_of(f.fields["lost"][at], stats)
-        policy = np.zeros(len(environment), np.int64)
-        return Episodes(policy, environment + mine.start, kinds, totals[at], lengths[at], stats)
+        shown, policy = stats[:, : len(self.episode_stat_names)], np.zeros(len(environment), np.int64)
+        return Episodes(policy, environment + mine.start, kinds, totals[at], lengths[at], shown)
 
     def _remembered(self) -> tuple[Remembered, Tensor]:
         """The fragments of this update as one rollout, and the values of final observations, (1, T, N)."""
@@ -220,9 +214,17 @@ def fragment_engine(env: Hosted, config: PPOConfig, seeds: list[int], host: Coll
     return kind(env, config, seeds, staleness=host.lag, vtrace=host.vtrace)
 
 
-def _described(spec: MlpSpec, head: Any, scaling: Any) -> dict[str, Any]:
-    """A policy's actor as plain data for workers; see `player.Perceptron`."""
+def fragment_plan(engine: HostEngine, source: Source, limit: int) -> FragmentPlan:
+    """What workers need to know to play with the policy of an engine; see `player.Perceptron`."""
+    spec, head, scaling = engine.spec, engine.head, source.shapes.actions.scaling
     layers = [(x.fan_in, x.fan_out, x.columns, x.weight, x.bias) for x in spec.layers("actor")]
     plain = {"layers": layers, "head": head.kind, "sizes": head.sizes, "draws": head.draws, "inputs": spec.inputs}
     plain |= {"size": spec.size, "deviations": spec.size - spec.deviations}
-    return plain | {"scaling": [x.tolist() for x in scaling] if scaling else None}
+    plain |= {"scaling": [x.tolist() for x in scaling] if scaling else None}
+    return FragmentPlan(engine.config.rollout_steps, limit, plain, engine.action_keys)
+
+
+def policy_values(engine: HostEngine) -> NDArray[np.float32]:
+    """Weights, and shift and scale of observations, in one row."""
+    scaling = observation_scaling(engine.state, engine.config.normalise_observations)
+    return np.concatenate([engine.state.weights[0].numpy(), *(x[0] for x in scaling)], dtype=np.float32)
