@@ -104,20 +104,18 @@ def test_bad_input_is_answered_in_one_line(capsys, monkeypatch, tmp_path, args, 
 @pytest.mark.parametrize(
     ("command", "options", "said", "needed"),
     [
-        (
-            "train gym:CartPole-v1",
-            "--staleness 1",
-            "staleness is 1 with backend async; use --backend ray",
-            "--backend ray",
-        ),
-        (
-            "train gym:CartPole-v1 --backend shared",
-            "--staleness 0",
-            "staleness is 0 with backend shared",
-            "--backend ray",
-        ),
-        ("train gym:CartPole-v1", "--no-vtrace", "no-vtrace is given with backend async", "--backend ray"),
+        ("train gym:CartPole-v1 --backend serial", "--staleness 1", "staleness is 1 with backend serial", ""),
+        ("train gym:CartPole-v1 --backend pipe", "--staleness 2", "use --backend async or shared", ""),
+        ("train gym:CartPole-v1", "--staleness -1", "staleness is -1; it must be at least 0", ""),
+        ("train gym:CartPole-v1 --memory lstm", "--staleness 1", "memory is lstm with staleness 1", ""),
+        ("train gym:CartPole-v1 --replay 2", "--staleness 1", "replay is 2 with staleness 1", ""),
+        ("train gym:CartPole-v1", "--no-vtrace", "no-vtrace is given with staleness 0", "--staleness 2"),
+        ("train mettagrid", "--staleness 1", "staleness is 1 with mettagrid", ""),
+        ("train cyborg --cyborg /tmp --order reverse", "--staleness 1", "staleness is 1 with an order", ""),
+        ("train cyborg --cyborg /tmp --extras scans", "--staleness 1", "staleness is 1 with extras scans", ""),
+        ("train cyborg --cyborg /tmp --policies 2", "--staleness 1", "staleness is 1 with 2 policies", ""),
         ("train gym:CartPole-v1", "--ray-address auto", "ray_address is auto with backend async", "--backend ray"),
+        ("train cyborg --cyborg /tmp", "--ray-address auto", "ray_address is auto with backend async", "--backend ray"),
         ("train mettagrid", "--ray-address auto", "ray_address is auto with backend async", "--backend ray"),
         ("train cage2 --device cpu", "--precision bf16", "precision is bf16 with device cpu", "--device auto"),
         (
@@ -148,7 +146,6 @@ def test_options_are_refused_where_they_have_no_effect(capsys, tmp_path, configu
 @pytest.mark.parametrize(
     ("command", "option"),
     [
-        ("train mettagrid", "--staleness 1"),
         ("train mettagrid", "--infos word"),
         ("train mettagrid", "--true-state-every 5"),
         ("train gym:CartPole-v1", "--true-state-every 5"),
@@ -156,8 +153,7 @@ def test_options_are_refused_where_they_have_no_effect(capsys, tmp_path, configu
         ("train cage2", "--ray-address auto"),
         ("train cage2", "--workers 2"),
         ("train cyborg --cyborg /tmp", "--device cuda"),
-        ("train cyborg --cyborg /tmp", "--staleness 1"),
-        ("train cyborg --cyborg /tmp", "--ray-address auto"),
+        ("search cyborg --cyborg /tmp", "--staleness 1"),
         ("search cage2", "--staleness 1"),
     ],
 )

@@ -32,6 +32,11 @@ class WorkerConfig(Settings):
         if not self.worker_timeout > 0:
             raise ConfigError(f"worker_timeout is {self.worker_timeout}; it must be above 0")
 
+    @property
+    def lag(self) -> int:
+        """Maximum age of experience, in updates: 0, environments are stepped with the newest policy."""
+        return 0
+
 
 @dataclass(frozen=True)
 class CollectorConfig(WorkerConfig):

@@ -30,11 +30,10 @@ class FragmentPool(Supervisor, WorkerPool):
     """
 
     def __init__(self, source: Source, num_envs: int, *, workers: int, timeout: float, max_restarts: int):
+        if num_envs % (workers * source.agents):
+            raise ConfigError(f"{num_envs} environments do not divide into {workers} workers; give --workers")
         super().__init__(max_restarts)
         self._source, self._timeout = source, timeout
-        count = workers * source.agents
-        if num_envs % count:
-            raise ConfigError(f"{num_envs} environments do not divide into {workers} workers; give --workers")
         each = num_envs // workers
         self.groups = tuple(slice(w * each, (w + 1) * each) for w in range(workers))
         self._places, self._size = layout(num_envs, source.shapes, 1, 1)

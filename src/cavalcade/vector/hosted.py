@@ -7,7 +7,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cavalcade.config.hosting import CollectorConfig, HostConfig, WorkerConfig
+from cavalcade.config.hosting import HostConfig, WorkerConfig
 from cavalcade.core.contract import BROKEN, Buffers, Environment, EnvSpec, SavedState
 from cavalcade.core.errors import ConfigError, StateError, at_least
 from cavalcade.core.threads import cores
@@ -214,7 +214,7 @@ def make_pool(source: Source, num_envs: int, config: WorkerConfig) -> WorkerPool
             max_restarts=config.max_restarts,
             timeout=config.worker_timeout,
         )
-    if isinstance(config, CollectorConfig) and config.lag:
+    if config.lag:
         return FragmentPool(
             source,
             num_envs,

@@ -106,10 +106,10 @@ class ProcessPool(Supervisor, WorkerPool):
         max_restarts: int,
         spin: float = 0.0,
     ):
-        super().__init__(max_restarts)
         self._source, self._timeout = source, timeout
         self._spin = self._patience = spin if backend == "shared" else 0.0
         self.groups, self.chunks, self._members = deal(num_envs, workers, async_factor, source.agents)
+        super().__init__(max_restarts)
         chunks = len(self.chunks[0])
         self._places, self._size = layout(num_envs, source.shapes, workers, chunks)
         self._file = anonymous_file(self._size) if backend == "shared" else -1

@@ -116,7 +116,8 @@ class RayFragments:
         self._slowest = max(self._slowest, time.monotonic() - self._began[actor])
         self._steps[actor] += steps
         anew = played.anew and self._numbers[actor] > 0
-        fields = played.fields | {"final_observation": _spread(played.fields)}
+        fields = {name: array.copy() for name, array in played.fields.items()}  # Ray's own cannot be written
+        fields["final_observation"] = _spread(fields)
         self._ready.append(Fragment(actor, self._numbers[actor], version, fields, played.episodes, anew))
         self._numbers[actor] += 1
         if self._eager:

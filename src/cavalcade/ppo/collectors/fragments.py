@@ -37,7 +37,7 @@ _COPIED = {"action_mask": "mask", "action": "action", "log_prob": "log_prob", "r
 
 @kernel
 def track_episodes(reward, ended, total, length, totals, lengths):
-    """Returns and lengths of the episodes that end in a fragment, at their ends, (T, n); total, length: so far, (n,)."""
+    """Returns and lengths (T, n) of episodes that end in a fragment, at their ends; total, length: so far, (n,)."""
     for t in range(reward.shape[0]):
         for e in range(reward.shape[1]):
             total[e] += reward[t, e]
@@ -116,7 +116,7 @@ class FragmentEngine(HostEngine):
 
     def _track(self, f: Fragment, mine: slice, ended: NDArray[np.bool_]) -> Episodes:
         """Counts the rewards of a fragment; returns the episodes that ended, by step and environment."""
-        s, reward = self.state, f.fields["reward"]
+        s, reward = self.state, np.ascontiguousarray(f.fields["reward"])
         if f.anew:
             for running in (s.return_sum, s.episode_return, s.episode_length):
                 running[0, mine] = 0
