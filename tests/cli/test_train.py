@@ -152,7 +152,6 @@ def test_options_are_refused_where_they_have_no_effect(capsys, tmp_path, configu
         ("train cage2", "--staleness 1"),
         ("train cage2", "--ray-address auto"),
         ("train cage2", "--workers 2"),
-        ("train cyborg --cyborg /tmp", "--device cuda"),
         ("search cyborg --cyborg /tmp", "--staleness 1"),
         ("search cage2", "--staleness 1"),
     ],

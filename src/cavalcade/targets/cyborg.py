@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 from cavalcade.config.base import within
 from cavalcade.config.hosting import HostConfig
+from cavalcade.core.device import Device, learner_device
 from cavalcade.core.errors import ConfigError
 from cavalcade.envs.cage2.cyborg import Cyborg, CyborgGames, cyborg_source
 from cavalcade.envs.cage2.cyborg_workflow import WorkflowCyborg
@@ -27,7 +28,10 @@ class CyborgConfig(Cage2BaseConfig):
     """Training target."""
     original: Original = field(default_factory=Original)
     host: HostConfig = field(default_factory=HostConfig)
+    device: Device = "auto"
+    """Device of the updates: cuda, a GPU; auto is the CPU."""
 
+    free_to_change: ClassVar[tuple[str, ...]] = (*Cage2BaseConfig.free_to_change, "device")
     changeable: ClassVar[tuple[str, ...]] = (
         *Cage2BaseConfig.changeable, *within("host", HostConfig), "original.cyborg", "original.cyborg_python"
     )  # fmt: skip
@@ -88,7 +92,7 @@ class CyborgTarget(Cage2BaseTarget):
     def prepare(self, config: CyborgConfig, setup: Setup) -> Prepared:
         """Hosts the games in workers and trains on CPU threads."""
         if not config.host.lag:
-            return prepare_population(self.make_env, config, setup)
+            return prepare_population(self.make_env, config, setup, device=learner_device(config.device))
         env = self.make_env(config)
         assert isinstance(env, CyborgGames)
         try:

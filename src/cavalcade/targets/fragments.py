@@ -4,6 +4,7 @@ from typing import Any
 
 import torch
 
+from cavalcade.core.device import learner_device
 from cavalcade.core.errors import ConfigError
 from cavalcade.core.threads import use_threads
 from cavalcade.ppo.collectors.fragments import fragment_engine
@@ -19,11 +20,12 @@ def prepare_fragments(env: Hosted, config: Any, setup: Setup) -> Prepared:
     lag, ppo = config.host.lag, config.ppo
     if setup.network is not None:
         raise ConfigError(f"staleness is {lag} with a custom network; workers act with perceptrons, use --staleness 0")
-    if ppo.engine != "torch":
+    device = learner_device(config.device)
+    if ppo.engine != "torch" and device.type == "cpu":
         compile_for(env, config)
     threads = setup.threads or choose_threads()
     use_threads(threads)
-    engine = fragment_engine(env, ppo, config.seeds, config.host)
+    engine = fragment_engine(env, ppo, config.seeds, config.host, device)
     if not isinstance(engine, CpuEngine):
         torch.set_num_threads(setup.threads or choose_torch_threads())
     workers = len(env.groups)

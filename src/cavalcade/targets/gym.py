@@ -10,6 +10,7 @@ from cavalcade.config.encoder import EncoderConfig
 from cavalcade.config.hosting import HostConfig, WorkerConfig
 from cavalcade.config.memory import MemoryConfig
 from cavalcade.config.ppo import PPOConfig
+from cavalcade.core.device import Device, learner_device
 from cavalcade.core.errors import ConfigError
 from cavalcade.ppo.distributed import Ranks
 from cavalcade.ppo.mlp_policy import MlpPolicy
@@ -47,10 +48,14 @@ class GymConfig(SteppedConfig):
     """Training target: gym:NAME, or gym:PACKAGE:NAME to import a package first."""
     infos: tuple[str, ...] = ()
     """Keys of an episode's last info to record as episode statistics, e.g. is_success."""
+    device: Device = "auto"
+    """Device of the updates: cuda, a GPU, which images and recurrent policies also act on; auto is the CPU."""
     checkpoint_every: int = whole(50, 0)
     """Updates between checkpoints; 0 writes one at the end only."""
 
-    free_to_change: ClassVar[tuple[str, ...]] = (*RunConfig.free_to_change, "host.ray_address", "host.workers")
+    free_to_change: ClassVar[tuple[str, ...]] = (
+        *RunConfig.free_to_change, "host.ray_address", "host.workers", "device",
+    )  # fmt: skip
     changeable: ClassVar[tuple[str, ...]] = (
         *SteppedConfig.changeable, *within("host", HostConfig)
     )  # fmt: skip
@@ -108,19 +113,22 @@ class GymTarget(Target[GymConfig]):
 
     def _prepared(self, env: Hosted, config: GymConfig, setup: Setup) -> Prepared:
         network, notes = encoder_for(config, env, setup)
+        device = learner_device(config.device)
         if config.recurrence.memory != "none":
-            found = prepare_recurrent(env, config, setup, network)
+            found = prepare_recurrent(env, config, setup, network, device=device)
             return replace(found, notes=[*notes, *found.notes])
         if config.host.backend == "ray" or config.host.lag:
             found = prepare_fragments(env, config, setup)
         else:
-            found = prepare_population(lambda *_: env, config, setup, network)
+            found = prepare_population(lambda *_: env, config, setup, network, device=device)
         return replace(found, notes=[*notes, *found.notes])
 
     def share(self, config: GymConfig, ranks: Ranks) -> GymConfig:
         """Splits the environments over the ranks."""
         if config.host.backend == "ray":
             raise ConfigError("backend is ray on several ranks; ranks host their environments themselves, use async")
+        if config.device == "cuda":
+            raise ConfigError("device is cuda on several ranks; ranks train on CPUs, leave out --device")
         if config.host.lag:
             raise ConfigError(
                 f"staleness is {config.host.lag} on several ranks; ranks learn in step, use --staleness 0"

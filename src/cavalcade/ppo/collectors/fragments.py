@@ -20,6 +20,7 @@ from cavalcade.policy.mlp import MlpSpec
 from cavalcade.ppo.engines.cpu.engine import CpuEngine, why_not
 from cavalcade.ppo.engines.host import HostEngine
 from cavalcade.ppo.engines.torch import TorchEngine
+from cavalcade.ppo.engines.torch_device import TorchDeviceEngine
 from cavalcade.ppo.gae import discounted_moments
 from cavalcade.ppo.loss import Minibatch
 from cavalcade.ppo.off_policy import Remembered, off_policy
@@ -31,6 +32,7 @@ from cavalcade.vector.fragments import Fragment, FragmentPlan, FragmentSource
 from cavalcade.vector.hosted import Hosted
 from cavalcade.vector.source import Source
 
+_CPU = torch.device("cpu")
 _CLOCKS = "actor_clocks"
 _COPIED = {"action_mask": "mask", "action": "action", "log_prob": "log_prob", "reward": "reward"}  # into the rollout
 
@@ -203,15 +205,28 @@ class FragmentCpuEngine(FragmentEngine, CpuEngine):
         r.advantage.mul_(found.weight)
 
 
-def fragment_engine(env: Hosted, config: PPOConfig, seeds: list[int], host: CollectorConfig) -> FragmentEngine:
-    """The fastest compatible engine on fragments."""
+class FragmentDeviceEngine(FragmentTorchEngine, TorchDeviceEngine):
+    """The torch engine on fragments with its updates on a GPU."""
+
+    name = "torch, fragments, device"
+
+
+def fragment_engine(
+    env: Hosted, config: PPOConfig, seeds: list[int], host: CollectorConfig, device: torch.device = _CPU
+) -> FragmentEngine:
+    """The fastest compatible engine on fragments; device: of the updates."""
     if config.replay:
         raise ConfigError(f"replay is {config.replay} with staleness {host.lag}; leave one of them out")
+    given: dict[str, Any] = {"staleness": host.lag, "vtrace": host.vtrace}
+    if device.type != "cpu":
+        if config.engine == "cpu":
+            raise ConfigError(f"engine is cpu with device {device.type}; leave one of them out")
+        return FragmentDeviceEngine(env, config, seeds, device=device, **given)
     reason = why_not(env, config, distinct=False)
     if config.engine == "cpu" and reason:
         raise ConfigError(reason)
     kind = FragmentTorchEngine if config.engine == "torch" or reason else FragmentCpuEngine
-    return kind(env, config, seeds, staleness=host.lag, vtrace=host.vtrace)
+    return kind(env, config, seeds, **given)
 
 
 def fragment_plan(engine: HostEngine, source: Source, limit: int) -> FragmentPlan:

@@ -30,6 +30,7 @@ class TorchEngine(HostEngine):
     """A population that is trained by autograd."""
 
     name = "torch"
+    device = torch.device("cpu")  # of the update
 
     def __init__(self, env: Environment, config: PPOConfig, seeds: Sequence[int], **options: Any):
         super().__init__(env, config, seeds, **options)
@@ -38,6 +39,7 @@ class TorchEngine(HostEngine):
         coefficients = (h.clip, h.value_coef, h.entropy_coef, h.value_clip)
         self._coefficients = Coefficients(*(self.array(x) for x in coefficients))
         self._grad_clip = self.array(h.grad_clip)
+        self._learnt: Any = self.state  # weights and moments where updates are computed
         self._gradient = torch.zeros_like(self.state.weights)
         self._replay: deque[Remembered] = deque(maxlen=config.replay)
         self._final = torch.zeros(0)
@@ -56,8 +58,12 @@ class TorchEngine(HostEngine):
 
     def _forward(self, weights: Tensor, observation: Tensor) -> tuple[Tensor, Tensor]:
         """Logits and values of raw observations (P, b, O)."""
-        x = (observation.to(self.dtype) - self._shift) * self._scale
-        return self.spec.forward(weights, x, self._context)
+        shift, scale, context = self._inputs(weights.device)
+        return self.spec.forward(weights, (observation.to(self.dtype) - shift) * scale, context)
+
+    def _inputs(self, device: torch.device) -> tuple[Tensor, ...]:
+        """Shift and scale of observations, and contexts, on a device."""
+        return self._shift, self._scale, self._context
 
     @torch.no_grad()
     def act(self, t: int, group: slice) -> NDArray:
@@ -112,12 +118,12 @@ class TorchEngine(HostEngine):
             chosen = order[:, start:stop]
             if stop == start:  # all are on other ranks: one sample with a share of 0
                 chosen = np.zeros((self.policies, 1), np.int64)
-            yield take(whole, torch.from_numpy(chosen)), (stop - start) / everyone
+            yield take(whole, torch.from_numpy(chosen).to(self.device)), (stop - start) / everyone
 
     def gradient(self, batch: tuple[Minibatch, float], active: Tensor) -> Tensor:
         samples, share = batch
         self._gradient, metrics = gradient(
-            self.head, self._forward, self.state.weights, samples, self._coefficients, self.config.grad_accum
+            self.head, self._forward, self._learnt.weights, samples, self._coefficients, self.config.grad_accum
         )
         found = torch.stack([metrics[name] for name in METRICS])
         if self.ranks.size > 1:
@@ -129,16 +135,16 @@ class TorchEngine(HostEngine):
         self.ranks.sum_(self._gradient.numpy(), *(row.numpy() for row in metrics))
 
     def step(self, rates: Tensor, active: Tensor) -> Tensor:
-        s = self.state
+        s = self._learnt
         return adam_step(
             s.weights, self._gradient, s.first_moment, s.second_moment, s.adam_steps, rates, self._grad_clip, active
         )
 
     def array(self, values: NDArray) -> Tensor:
-        return torch.as_tensor(values, dtype=self.dtype)
+        return torch.as_tensor(values, dtype=self.dtype, device=self.device)
 
     def on_host(self, means: Tensor, norms: Tensor) -> tuple[NDArray, NDArray]:
-        return means.numpy(), norms.numpy()
+        return means.cpu().numpy(), norms.cpu().numpy()
 
     def _samples(self) -> list[Minibatch]:
         """The samples of this rollout and of replayed ones."""
