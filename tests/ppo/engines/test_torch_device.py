@@ -31,10 +31,10 @@ def test_updates_are_those_of_the_torch_engine(acts_there):
     there.acts_there = acts_there
     for update in range(4):
         if update == 2:
-            again = made(TorchDeviceEngine, device=CPU)
-            again.restore(there.snapshot())
-            here.restore(here.snapshot())
-            there = again
+            saved = here.snapshot(), there.snapshot()
+            here, there = made(TorchEngine), made(TorchDeviceEngine, device=CPU)
+            here.restore(saved[0])
+            there.restore(saved[1])
         for engine in (here, there):
             engine.collect()
         a, b = here.update(update / 4), there.update(update / 4)
@@ -45,11 +45,8 @@ def test_updates_are_those_of_the_torch_engine(acts_there):
 
 def test_fragments_too():
     host = HostConfig(staleness=1, workers=2, worker_timeout=600)
-    given = {"staleness": 1, "vtrace": True}
-    engines = [
-        made(FragmentTorchEngine, host=host, **given),
-        made(FragmentDeviceEngine, host=host, device=CPU, **given),
-    ]
+    given = {"host": host, "staleness": 1, "vtrace": True}
+    engines = [made(FragmentTorchEngine, **given), made(FragmentDeviceEngine, device=CPU, **given)]
     for update in range(3):
         for engine in engines:
             engine.collect()
