@@ -35,12 +35,14 @@ def test_staleness_0_is_synchronous_training_to_the_bit(capsys, tmp_path):
 
 
 def test_a_run_is_resumed_and_scored(capsys, tmp_path):
-    args = ("train", "gym:CartPole-v1", *SMALL, "--staleness", "2", "--engine", "torch")
+    args = ("train", "gym:CartPole-v1", *SMALL, "--staleness", "2", "--engine", "torch", "--monitor-every", "2")
     assert run(capsys, *args, "--steps", "1280", "--run", tmp_path / "a")[0] == 0
     assert run(capsys, "train", "--resume", tmp_path / "a", "--steps", "1920", "--quiet")[0] == 0
     found = rows(tmp_path / "a")
     assert [row["steps"] for row in found] == [128 * (i + 1) for i in range(15)]
     assert max(row["staleness"][0] for row in found) <= 2
+    assert "workers_waiting" in found[1]
+    assert "workers_waiting" not in found[0]
     assert run(capsys, "evaluate", tmp_path / "a", "--episodes", "4")[0] == 0
 
 

@@ -195,7 +195,10 @@ def ranks_from(environment: Mapping[str, str] = os.environ) -> Ranks:
         return ALONE
     if environment["LOCAL_WORLD_SIZE"] == environment["WORLD_SIZE"]:  # all on this machine
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    found = TorchRanks(*(int(environment[x]) for x in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")))
+    rank, size, local_rank, local_size = (
+        int(environment[x]) for x in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+    )
+    found = TorchRanks(rank, size, local_rank, local_size)
     backend = "gloo"
     if _own_gpu(found):
         torch.cuda.set_device(found.local_rank)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import Any, ClassVar
 
-from cavalcade.config.base import RunConfig, whole, within
+from cavalcade.config.base import whole, within
 from cavalcade.config.encoder import EncoderConfig
 from cavalcade.config.hosting import HostConfig, WorkerConfig
 from cavalcade.config.memory import MemoryConfig
@@ -54,7 +54,7 @@ class GymConfig(SteppedConfig):
     """Updates between checkpoints; 0 writes one at the end only."""
 
     free_to_change: ClassVar[tuple[str, ...]] = (
-        *RunConfig.free_to_change, "host.ray_address", "host.workers", "device",
+        *SteppedConfig.free_to_change, "host.ray_address", "host.workers", "device",
     )  # fmt: skip
     changeable: ClassVar[tuple[str, ...]] = (
         *SteppedConfig.changeable, *within("host", HostConfig)

@@ -144,6 +144,11 @@ class FragmentPool(Supervisor, WorkerPool):
         self._wake(self.workers[w])
 
     @property
+    def busy(self) -> NDArray[np.float64]:
+        """Seconds of work of each worker, up to its latest fragment."""
+        return self._all["busy"]
+
+    @property
     def clocks(self) -> NDArray[np.int64]:
         """Steps that were taken from each worker."""
         assert self._plan

@@ -48,6 +48,11 @@ class WorkerPool(ABC):
         """Whether the next `wait_any` returns at once; False if that is not known."""
         return False
 
+    @property
+    def busy(self) -> NDArray[np.float64] | None:
+        """Seconds of work of each worker, (W,); None if they are not measured."""
+        return None
+
     @abstractmethod
     def close(self) -> None:
         """Closes the environments."""
@@ -167,6 +172,10 @@ class ProcessPool(Supervisor, WorkerPool):
                     return group
             waited = True
             self._wait()
+
+    @property
+    def busy(self) -> NDArray[np.float64] | None:
+        return self.shared.busy if self._file >= 0 else None
 
     def ready(self) -> bool:
         return any(self._is_done(group) for group in self._waiting)
