@@ -24,8 +24,8 @@ from cavalcade.runs.checkpoint import checkpoints
 from cavalcade.runs.history import read_history
 from cavalcade.runs.policies import load_policy
 from cavalcade.targets.mettagrid.arenas import game_of, layout_of, who_plays
-from cavalcade.targets.mettagrid.callbacks import Monitor
 from cavalcade.targets.mettagrid.scoring import heldout_rewards, random_actor
+from cavalcade.targets.monitor import Monitor
 from cavalcade.vector.hosted import HELDOUT_SEEDS
 
 from ..cli.helpers import refused, run
@@ -300,8 +300,8 @@ def test_the_monitor_counts_since_its_last_look():
     monitor = Monitor(one)
     advance(one)
     first, second = monitor.measure(), monitor.measure()
-    assert first["agent_steps_per_second"] > 0
-    assert second["agent_steps_per_second"] == 0
+    assert first["steps_per_second"] > 0
+    assert second["steps_per_second"] == 0
     assert 0 < first["rollout_share"] + first["training_share"] < 1.1
 
 

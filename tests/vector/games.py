@@ -65,6 +65,20 @@ class Counting(gymnasium.Env):
         raise ValueError("something went wrong in the game")
 
 
+class Gated(Counting):
+    """The first to take its `at`-th step waits there until a file exists."""
+
+    def __init__(self, at, flag, gate):
+        super().__init__(at=at, flag=flag)
+        self.gate = gate
+
+    def step(self, action):
+        if self.total + 1 == self.at and self._first():
+            while not os.path.exists(self.gate):
+                time.sleep(0.01)
+        return super().step(action)
+
+
 class Masked(Counting):
     """Action 2 is never allowed; tells so by a method."""
 
@@ -252,7 +266,7 @@ class Mixed(Counting):
 
 
 for kind in (
-    Counting, Masked, Informed, LateMask, Closing, Unlucky, Nested, Broken, Stillborn, Bare, Steered, Unbounded,
+    Counting, Gated, Masked, Informed, LateMask, Closing, Unlucky, Nested, Broken, Stillborn, Bare, Steered, Unbounded,
     Picture, Unflat, Drawn, Mixed,
 ):  # fmt: skip
     gymnasium.register(f"{kind.__name__}-v0", entry_point=f"{__name__}:{kind.__name__}")

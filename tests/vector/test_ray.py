@@ -11,7 +11,7 @@ from cavalcade.config import HostConfig, PPOConfig
 from cavalcade.core.contract import BROKEN
 from cavalcade.core.errors import ConfigError, WorkerError
 from cavalcade.core.ray_session import connected, import_ray
-from cavalcade.ppo.collectors.ray import RayCollectorEngine
+from cavalcade.ppo.collectors.fragments import FragmentTorchEngine
 from cavalcade.ppo.engines.torch import TorchEngine
 from cavalcade.runs.directory import RunDirectory
 from cavalcade.runs.training import Training
@@ -46,7 +46,7 @@ def hosted(source=None, n=8, actors=4, **options):
 
 def fragments(staleness, vtrace=True, source=None, actors=4):
     env = hosted(source, actors=actors)
-    return RayCollectorEngine(env, PPO, [3], staleness=staleness, vtrace=vtrace)
+    return FragmentTorchEngine(env, PPO, [3], staleness=staleness, vtrace=vtrace)
 
 
 def test_the_same_games_as_in_this_process(cluster):

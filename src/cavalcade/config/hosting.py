@@ -32,9 +32,43 @@ class WorkerConfig(Settings):
         if not self.worker_timeout > 0:
             raise ConfigError(f"worker_timeout is {self.worker_timeout}; it must be above 0")
 
+    @property
+    def lag(self) -> int:
+        """Maximum age of experience, in updates: 0, environments are stepped with the newest policy."""
+        return 0
+
 
 @dataclass(frozen=True)
-class HostConfig(WorkerConfig):
+class CollectorConfig(WorkerConfig):
+    """How single environments are hosted for training, step by step or played by their workers."""
+
+    staleness: int | None = None
+    """Maximum age of experience, in updates. Above 0, workers hold the policy and play on while the learner learns; 0
+    waits for each other. Default: 2 with backend ray, else 0."""
+    vtrace: bool = True
+    """With staleness: correct for it with V-trace."""
+
+    changeable: ClassVar[tuple[str, ...]] = (*WorkerConfig.changeable, "staleness", "vtrace")
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.staleness is not None and self.staleness < 0:
+            raise ConfigError(f"staleness is {self.staleness}; it must be at least 0")
+        if self.lag and self.backend in ("serial", "pipe"):
+            raise ConfigError(f"staleness is {self.lag} with backend {self.backend}; use --backend async or shared")
+        if not self.vtrace and not self.lag:
+            raise ConfigError(f"no-vtrace is given with staleness {self.lag}; give --staleness too")
+
+    @property
+    def lag(self) -> int:
+        """Maximum age of experience, in updates."""
+        if self.staleness is None:
+            return 2 if self.backend == "ray" else 0
+        return self.staleness
+
+
+@dataclass(frozen=True)
+class HostConfig(CollectorConfig):
     """How single environments are hosted, on this machine or on a Ray cluster."""
 
     backend: Literal["serial", "pipe", "shared", "async", "ray"] = "async"
@@ -47,7 +81,7 @@ class HostConfig(WorkerConfig):
     """With backend ray: address of a cluster, e.g. auto or 10.0.0.1:6379. Without one, Ray runs on this machine and
     listens on loopback only."""
 
-    changeable: ClassVar[tuple[str, ...]] = (*WorkerConfig.changeable, "ray_address")
+    changeable: ClassVar[tuple[str, ...]] = (*CollectorConfig.changeable, "ray_address")
 
     def __post_init__(self):
         super().__post_init__()

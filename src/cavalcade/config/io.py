@@ -36,7 +36,7 @@ def from_dict(kind: type[T], plain: Any, where: str = "", base: T | None = None)
     known = {f.name: f for f in dataclasses.fields(kind)}  # pyright: ignore[reportArgumentType]
     hints = typing.get_type_hints(kind)
     values = {name: getattr(base, name) for name in known} if base is not None else {}
-    for name, value in plain.items():
+    for name, value in renamed.moved(plain, known).items():
         if name not in known:
             name, value = renamed.setting(name, value)
         if name not in known:

@@ -1,5 +1,6 @@
 """Options and settings that had another name in 0.1; they keep working for one release."""
 
+from collections.abc import Iterable
 from typing import Any
 
 _ENGINES = {"auto": "auto", "fused": "cpu", "torch": "torch"}
@@ -35,6 +36,15 @@ def setting(name: str, value: Any) -> tuple[str, Any]:
     if isinstance(value, str) and (name, value) in _MEANINGS:
         return _MEANINGS[name, value], value
     return _NAMES.get(name, name), value
+
+
+def moved(plain: dict[str, Any], known: Iterable[str]) -> dict[str, Any]:
+    """Settings of a run with those that belong to a group now; they had an effect with backend ray only."""
+    lag = {name: plain[name] for name in ("staleness", "vtrace") if name in plain}
+    if not lag or "host" not in known or "staleness" in known:
+        return plain
+    rest, host = {name: value for name, value in plain.items() if name not in lag}, plain.get("host", {})
+    return rest | {"host": lag | host} if host.get("backend") == "ray" else rest
 
 
 def options(args: list[str]) -> list[str]:

@@ -24,6 +24,11 @@ def device_named(name: Device) -> torch.device:
     return torch.device("cuda" if there and name != "cpu" else "cpu")
 
 
+def learner_device(name: Device) -> torch.device:
+    """The device of updates from environments that step on the CPU; auto is the CPU."""
+    return device_named("cpu" if name == "auto" else name)
+
+
 @contextmanager
 def matmul_precision(tf32: bool) -> Iterator[None]:
     """Sets the precision of float32 matrix products on a GPU within the block: TF32 or full."""

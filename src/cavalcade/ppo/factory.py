@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
+import torch
+
 from cavalcade.config.ppo import PPOConfig
 from cavalcade.core.contract import Environment
 from cavalcade.core.errors import ConfigError
@@ -12,6 +14,9 @@ from cavalcade.ppo.engines.cpu.engine import CpuEngine, why_not
 from cavalcade.ppo.engines.host import HostEngine
 from cavalcade.ppo.engines.image import ImageEngine
 from cavalcade.ppo.engines.torch import TorchEngine
+from cavalcade.ppo.engines.torch_device import ImageDeviceEngine, TorchDeviceEngine
+
+_CPU = torch.device("cpu")
 
 
 def make_engine(
@@ -21,9 +26,19 @@ def make_engine(
     *,
     parts: int = 0,
     network: MakeModule | Convolutional | None = None,
+    device: torch.device = _CPU,
     **options: Any,
 ) -> tuple[HostEngine, list[str]]:
-    """An engine on the CPU, and notes on the choice; parts: see `CpuEngine`, options: see `PopulationEngine`."""
+    """An engine, and notes on the choice; parts: see `CpuEngine`, options: see `PopulationEngine`.
+
+    device: of the updates; environments step on the CPU.
+    """
+    if device.type != "cpu":
+        if config.engine == "cpu":
+            raise ConfigError(f"engine is cpu with device {device.type}; leave one of them out")
+        kind = ImageDeviceEngine if isinstance(network, Convolutional) else TorchDeviceEngine
+        notes = [f"updates on {torch.cuda.get_device_name(device)}"]
+        return kind(env, config, seeds, device=device, network=network, **options), notes
     if network is not None:
         if config.engine == "cpu":
             kind = "a convolutional encoder" if isinstance(network, Convolutional) else "a custom network"

@@ -130,7 +130,12 @@ class Target(ABC, Generic[C]):
 
     def callbacks(self, config: C, engine: Engine, folder: Path) -> Sequence[Callback]:
         """Callbacks after each update."""
-        return ()
+        every: int = getattr(config, "monitor_every", 0)
+        if not every:
+            return ()
+        from cavalcade.targets.monitor import Monitor
+
+        return (Monitor(engine, every),)
 
     def action_layout(self, config: C) -> ActionLayout | None:
         """How the environment scales and clips the actions of a policy; None if it takes them as they are."""

@@ -46,4 +46,6 @@ def _why_not(config: Any, setup: Setup) -> str:
         return "a custom network"
     if config.host.backend == "ray":
         return "backend ray"
+    if config.host.lag:
+        return f"staleness {config.host.lag}"
     return "engine cpu" if config.ppo.engine == "cpu" else ""

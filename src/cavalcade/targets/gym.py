@@ -5,21 +5,19 @@ from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import Any, ClassVar
 
-import torch
-
-from cavalcade.config.base import RunConfig, whole, within
+from cavalcade.config.base import whole, within
 from cavalcade.config.encoder import EncoderConfig
 from cavalcade.config.hosting import HostConfig, WorkerConfig
 from cavalcade.config.memory import MemoryConfig
 from cavalcade.config.ppo import PPOConfig
+from cavalcade.core.device import Device, learner_device
 from cavalcade.core.errors import ConfigError
-from cavalcade.core.threads import use_threads
 from cavalcade.ppo.distributed import Ranks
 from cavalcade.ppo.mlp_policy import MlpPolicy
 from cavalcade.ppo.recurrent_policy import RowRecurrentPolicy
-from cavalcade.ppo.threads import choose_threads, choose_torch_threads
 from cavalcade.targets.base import LoadPolicy, Prepared, Progress, Saved, Scores, Setup, Target, no_progress
 from cavalcade.targets.encoder import encoder_for
+from cavalcade.targets.fragments import prepare_fragments
 from cavalcade.targets.hosting import host_share
 from cavalcade.targets.population import check_ranks, load_population, prepare_population
 from cavalcade.targets.recurrent import has_memory, load_recurrent, prepare_recurrent
@@ -50,30 +48,33 @@ class GymConfig(SteppedConfig):
     """Training target: gym:NAME, or gym:PACKAGE:NAME to import a package first."""
     infos: tuple[str, ...] = ()
     """Keys of an episode's last info to record as episode statistics, e.g. is_success."""
-    staleness: int = whole(2, 0)
-    """With backend ray: maximum age of experience, in updates; 0 waits for all actors each time."""
-    vtrace: bool = True
-    """With backend ray: correct for stale experience with V-trace."""
+    device: Device = "auto"
+    """Device of the updates: cuda, a GPU, which images and recurrent policies also act on; auto is the CPU."""
     checkpoint_every: int = whole(50, 0)
     """Updates between checkpoints; 0 writes one at the end only."""
 
-    free_to_change: ClassVar[tuple[str, ...]] = (*RunConfig.free_to_change, "host.ray_address", "host.workers")
+    free_to_change: ClassVar[tuple[str, ...]] = (
+        *SteppedConfig.free_to_change, "host.ray_address", "host.workers", "device",
+    )  # fmt: skip
     changeable: ClassVar[tuple[str, ...]] = (
-        *SteppedConfig.changeable, *within("host", HostConfig), "staleness", "vtrace"
+        *SteppedConfig.changeable, *within("host", HostConfig)
     )  # fmt: skip
 
     def __post_init__(self):
         super().__post_init__()
-        if self.host.backend == "ray" and (self.ppo.replay or self.ppo.engine == "cpu"):
-            raise ConfigError("backend is ray with replay or engine cpu; it needs the torch engine, leave them out")
-        if self.host.backend != "ray" and self.staleness != type(self).staleness:
-            raise ConfigError(f"staleness is {self.staleness} with backend {self.host.backend}; use --backend ray")
+        if self.host.backend == "ray" and self.ppo.replay:
+            raise ConfigError(f"replay is {self.ppo.replay} with backend ray; leave one of them out")
+        if self.host.lag and self.ppo.replay:
+            raise ConfigError(f"replay is {self.ppo.replay} with staleness {self.host.lag}; leave one of them out")
         if self.recurrence.memory != "none":
             self.recurrence.ppo(self.ppo)
             if self.host.backend == "ray":
                 raise ConfigError(f"memory is {self.recurrence.memory} with backend ray; use another backend")
-        if self.host.backend != "ray" and not self.vtrace:
-            raise ConfigError(f"no-vtrace is given with backend {self.host.backend}; use --backend ray")
+            if self.host.lag:
+                raise ConfigError(
+                    f"memory is {self.recurrence.memory} with staleness {self.host.lag}; workers act with perceptrons, "
+                    "use --staleness 0"
+                )
         if not self.target.startswith(GYM) or self.target == GYM:
             raise ConfigError(f"target is {self.target!r}; it must be gym: and the name of an environment")
 
@@ -102,7 +103,7 @@ class GymTarget(Target[GymConfig]):
         return _hosted(config, config.host, config.ppo.num_envs, config.seed, first_index)
 
     def prepare(self, config: GymConfig, setup: Setup) -> Prepared:
-        """Trains on CPU threads; with backend ray, on rollouts that actors collect asynchronously."""
+        """Trains on CPU threads; with staleness or backend ray, on fragments that workers play by themselves."""
         env = self.make_env(config, first_index=setup.first_index)
         try:
             return self._prepared(env, config, setup)
@@ -112,26 +113,26 @@ class GymTarget(Target[GymConfig]):
 
     def _prepared(self, env: Hosted, config: GymConfig, setup: Setup) -> Prepared:
         network, notes = encoder_for(config, env, setup)
+        device = learner_device(config.device)
         if config.recurrence.memory != "none":
-            found = prepare_recurrent(env, config, setup, network)
+            found = prepare_recurrent(env, config, setup, network, device=device)
             return replace(found, notes=[*notes, *found.notes])
-        if config.host.backend != "ray":
-            found = prepare_population(lambda *_: env, config, setup, network)
-            return replace(found, notes=[*notes, *found.notes])
-        from cavalcade.ppo.collectors.ray import RayCollectorEngine
-
-        threads = setup.threads or choose_threads()
-        use_threads(threads)
-        engine = RayCollectorEngine(env, config.ppo, config.seeds, staleness=config.staleness, vtrace=config.vtrace)
-        torch.set_num_threads(setup.threads or choose_torch_threads())
-        actors = len(env.groups)
-        notes.append(f"on Ray: {actors} actors with {config.ppo.num_envs // actors} environments each")
-        return Prepared(engine, threads, notes)
+        if config.host.backend == "ray" or config.host.lag:
+            found = prepare_fragments(env, config, setup)
+        else:
+            found = prepare_population(lambda *_: env, config, setup, network, device=device)
+        return replace(found, notes=[*notes, *found.notes])
 
     def share(self, config: GymConfig, ranks: Ranks) -> GymConfig:
         """Splits the environments over the ranks."""
         if config.host.backend == "ray":
             raise ConfigError("backend is ray on several ranks; ranks host their environments themselves, use async")
+        if config.device == "cuda":
+            raise ConfigError("device is cuda on several ranks; ranks train on CPUs, leave out --device")
+        if config.host.lag:
+            raise ConfigError(
+                f"staleness is {config.host.lag} on several ranks; ranks learn in step, use --staleness 0"
+            )
         check_ranks(config)
         mine = super().share(config, ranks)
         return replace(mine, host=host_share(config.host, mine.ppo.num_envs, ranks))

@@ -31,10 +31,18 @@ from cavalcade.ppo.state import scaling_from
 from cavalcade.ppo.threads import choose_threads, choose_torch_threads
 from cavalcade.targets.base import Prepared, Saved, Setup
 
+_CPU = torch.device("cpu")
 MakeEnv = Callable[[Any, int, int], Environment]  # called with configuration, threads and first index
 
 
-def prepare_population(make_env: MakeEnv, config: Any, setup: Setup, network: Convolutional | None = None) -> Prepared:
+def prepare_population(
+    make_env: MakeEnv,
+    config: Any,
+    setup: Setup,
+    network: Convolutional | None = None,
+    *,
+    device: torch.device = _CPU,
+) -> Prepared:
     """Makes and compiles environments and engine; one rank per machine compiles for the others."""
     ranks, alone = setup.ranks, setup.ranks.size == 1
     threads = setup.threads or (0 if alone else max(1, cores() // ranks.local_size))
@@ -42,15 +50,16 @@ def prepare_population(make_env: MakeEnv, config: Any, setup: Setup, network: Co
         use_threads(threads)
     with _first_compiles(ranks):
         env = make_env(config, threads or all_threads(), setup.first_index)
-        if network is None:
-            _compile(env, config)
+        if network is None and device.type == "cpu":
+            compile_for(env, config)
     measured = threads or choose_threads()
     use_threads(measured)
     if env.resumable:  # compilation has stepped it; hosted environments are left alone
         env = make_env(config, measured, setup.first_index)
     ppo = replace(config.ppo, normalise_observations=False) if network else config.ppo
-    engine, notes = make_engine(env, ppo, config.seeds, ranks=ranks, network=network or setup.network)
-    if isinstance(engine, ImageEngine):
+    given: dict[str, Any] = {"ranks": ranks, "network": network or setup.network, "device": device}
+    engine, notes = make_engine(env, ppo, config.seeds, **given)
+    if isinstance(engine, ImageEngine) and device.type == "cpu":
         measured = threads or engine.choose_threads()
         use_torch_threads(measured)
     elif not isinstance(engine, CpuEngine):
@@ -67,7 +76,7 @@ def _first_compiles(ranks: Ranks) -> Iterator[None]:
         ranks.barrier()
 
 
-def _compile(env: Environment, config: Any) -> None:
+def compile_for(env: Environment, config: Any) -> None:
     """Compiles the kernels that the engine needs by running them once."""
     if env.resumable:
         compiled_engine(env, config.ppo, config.seeds)

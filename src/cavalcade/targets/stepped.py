@@ -18,7 +18,10 @@ class SteppedConfig(RunConfig):
     """Keyword arguments of the environment, each as name=value, e.g. is_slippery=false."""
     steps: int = whole(500_000, 1)
     """Budget of environment steps per policy, never exceeded."""
+    monitor_every: int = whole(0, 0)
+    """Updates between machine metrics: CPU, memory, GPU, waiting times; 0 for none."""
 
+    free_to_change: ClassVar[tuple[str, ...]] = (*RunConfig.free_to_change, "monitor_every")
     changeable: ClassVar[tuple[str, ...]] = ("steps", *within("ppo", PPOConfig))
 
     def __post_init__(self):

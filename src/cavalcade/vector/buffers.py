@@ -7,6 +7,7 @@ Workers serve chunks of rows; a chunk has work to do while `asked` differs from 
 import mmap
 import os
 import tempfile
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -65,9 +66,13 @@ def layout(num_envs: int, shapes: Shapes, workers: int, chunks: int) -> tuple[li
         "asleep": ((workers + 1,), "bool"),
         "busy": ((workers,), "float64"),
     }
+    return places_of({name: fields[name] for name in SharedBuffers._fields})
+
+
+def places_of(fields: Mapping[str, tuple[tuple[int, ...], str]]) -> tuple[list[Place], int]:
+    """Places of arrays of given shapes and dtypes one after the other, and the size of the block in bytes."""
     places, at = [], 0
-    for name in SharedBuffers._fields:
-        shape, kind = fields[name]
+    for name, (shape, kind) in fields.items():
         places.append((name, shape, kind, at))
         at += -(-int(np.prod(shape)) * np.dtype(kind).itemsize // _ALIGN) * _ALIGN
     return places, at

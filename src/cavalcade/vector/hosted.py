@@ -11,7 +11,8 @@ from cavalcade.config.hosting import HostConfig, WorkerConfig
 from cavalcade.core.contract import BROKEN, Buffers, Environment, EnvSpec, SavedState
 from cavalcade.core.errors import ConfigError, StateError, at_least
 from cavalcade.core.threads import cores
-from cavalcade.vector.pool import ProcessPool, SerialPool, WorkerPool
+from cavalcade.vector.fragment_pool import FragmentPool
+from cavalcade.vector.pool import ProcessPool, SerialPool, WorkerPool, suitable
 from cavalcade.vector.source import Source
 from cavalcade.vector.worker import RESET, STEP
 
@@ -69,6 +70,10 @@ class Hosted(Environment):
     def episode_kinds(self):
         """1 where the episode that ended was broken off by a failed worker, else 0; (N,)."""
         return None if self.pool.broken is None else self.pool.broken.astype(np.int8)
+
+    def kinds_of(self, lost: NDArray[np.bool_], stats: NDArray) -> NDArray[np.int64]:
+        """Indices into `episode_kind_names` of episodes; lost: with a worker, stats: their statistics."""
+        return lost.astype(np.int64)
 
     @property
     def restarts(self) -> int:
@@ -208,6 +213,14 @@ def make_pool(source: Source, num_envs: int, config: WorkerConfig) -> WorkerPool
             actors=config.workers,
             max_restarts=config.max_restarts,
             timeout=config.worker_timeout,
+        )
+    if config.lag:
+        return FragmentPool(
+            source,
+            num_envs,
+            workers=config.workers or suitable(num_envs // source.agents, cores()),
+            timeout=config.worker_timeout,
+            max_restarts=config.max_restarts,
         )
     factor = config.async_factor if config.backend == "async" else 1
     return ProcessPool(

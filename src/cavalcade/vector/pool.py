@@ -7,8 +7,6 @@ together; with as many sets as workers no worker waits for another.
 
 import mmap
 import os
-import select
-import sys
 import time
 import traceback
 from abc import ABC, abstractmethod
@@ -18,15 +16,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cavalcade.core.errors import ConfigError, RestartError, WorkerError
+from cavalcade.core.errors import ConfigError, WorkerError
 from cavalcade.vector.buffers import SharedBuffers, anonymous_file, buffers_over, layout
-from cavalcade.vector.process import PipeProcess, SharedProcess, Wakeup, WorkerProcess
+from cavalcade.vector.process import PipeProcess, SharedProcess, WorkerProcess
 from cavalcade.vector.source import Source
+from cavalcade.vector.supervisor import CHECK, STARTING, Supervisor
 from cavalcade.vector.worker import CLOSE, RESET, STEP, fence, load, yield_core
-
-_CHECK = 0.25  # seconds between checks for workers that hang
-_STARTING = 120.0  # least timeout in seconds while a worker makes its environments
-_FAREWELL = 1.0  # seconds for workers to close their environments
 
 Chunks = list[list[tuple[int, int]]]  # per worker: rows from … to
 Member = tuple[int, int]  # worker and chunk
@@ -52,6 +47,11 @@ class WorkerPool(ABC):
     def ready(self) -> bool:
         """Whether the next `wait_any` returns at once; False if that is not known."""
         return False
+
+    @property
+    def busy(self) -> NDArray[np.float64] | None:
+        """Seconds of work of each worker, (W,); None if they are not measured."""
+        return None
 
     @abstractmethod
     def close(self) -> None:
@@ -82,7 +82,7 @@ class SerialPool(WorkerPool):
         self.rows.close()
 
 
-class ProcessPool(WorkerPool):
+class ProcessPool(Supervisor, WorkerPool):
     """Environments in worker processes.
 
     A worker that dies or hangs, or whose environments raise or return NaN or infinity, is reported and replaced. Its
@@ -111,29 +111,26 @@ class ProcessPool(WorkerPool):
         max_restarts: int,
         spin: float = 0.0,
     ):
-        self._source, self._timeout, self._max_restarts = source, timeout, max_restarts
+        self._source, self._timeout = source, timeout
         self._spin = self._patience = spin if backend == "shared" else 0.0
         self.groups, self.chunks, self._members = deal(num_envs, workers, async_factor, source.agents)
+        super().__init__(max_restarts)
         chunks = len(self.chunks[0])
         self._places, self._size = layout(num_envs, source.shapes, workers, chunks)
         self._file = anonymous_file(self._size) if backend == "shared" else -1
         block = mmap.mmap(self._file, self._size) if backend == "shared" else bytearray(self._size)
         self.shared = buffers_over(block, self._places)
-        self._done, self._poll = Wakeup(), select.poll()
-        self._poll.register(self._done.read_end, select.POLLIN)
         self._waiting: list[int] = []  # submitted groups, in that order
         self._asked, self._finished = self.shared.asked.data, self.shared.finished.data  # faster per element
         self._patch: set[Member] = set()  # chunks whose episodes are truncated when they are delivered
         self._lost: set[Member] = set()  # chunks whose episodes were lost with a worker
         self._delivered = self.shared.observation.copy()
         self._seen, self._since = np.zeros(workers, np.int64), np.zeros(workers)
-        self._next_check, self._closed = 0.0, False
+        self._next_check = 0.0
         self.broken: NDArray[np.bool_] = np.zeros(num_envs, np.bool_)
-        self.workers: dict[int, WorkerProcess] = {}
-        self._words = ""  # last output of the worker that was replaced last
         try:
             for w in range(workers):
-                self.workers[w] = self._start(w)
+                self._start(w)
         except ConfigError:
             self.close()
             raise
@@ -176,6 +173,10 @@ class ProcessPool(WorkerPool):
             waited = True
             self._wait()
 
+    @property
+    def busy(self) -> NDArray[np.float64] | None:
+        return self.shared.busy if self._file >= 0 else None
+
     def ready(self) -> bool:
         return any(self._is_done(group) for group in self._waiting)
 
@@ -203,7 +204,7 @@ class ProcessPool(WorkerPool):
         self._patience = self._spin if taken < 2 * self._spin else 0.0  # polling does not pay if results take long
         now = time.monotonic()
         if now >= self._next_check:
-            self._next_check = now + _CHECK
+            self._next_check = now + CHECK
             self._check_progress(now)
 
     def _happened(self, awake_until: float) -> None:
@@ -217,13 +218,8 @@ class ProcessPool(WorkerPool):
         if any(self._is_done(group) for group in self._waiting):
             self.shared.asleep[-1] = False
             return
-        ready = self._poll.poll(1000 * _CHECK)
+        self._sleep(self._listen)
         self.shared.asleep[-1] = False
-        for handle, _ in ready:
-            if handle == self._done.read_end:
-                self._done.clear()
-            else:
-                self._listen(next(worker for worker in self.workers.values() if worker.listen == handle))
 
     def _listen(self, worker: WorkerProcess) -> None:
         try:
@@ -240,26 +236,14 @@ class ProcessPool(WorkerPool):
                 self._seen[w], self._since[w] = done, now
             elif worker.process.poll() is not None:
                 self._replace(worker, worker.status())
-            elif now - self._since[w] > (limit := self._timeout if shared.ready[w] else max(self._timeout, _STARTING)):
+            elif now - self._since[w] > (limit := self._timeout if shared.ready[w] else max(self._timeout, STARTING)):
                 worker.ask_where()
                 self._replace(worker, f"has not answered for {limit:g} s")
 
     def _replace(self, worker: WorkerProcess, why: str) -> None:
         """Replaces a worker that failed; its chunks begin new episodes."""
         w, shared = worker.index, self.shared
-        report = f"worker {w} (environments {', '.join(f'{a} to {b - 1}' for a, b in worker.chunks)}) {why}"
-        self._poll.unregister(worker.listen)
-        words = worker.last_words()
-        self.workers.pop(w).end()
-        if not shared.ready[w] and not self.restarts:
-            raise WorkerError(f"{report} before its environments were made{_quoted(words)}")
-        self.restarts += 1
-        if self.restarts > self._max_restarts:
-            said = f"{report}, after {self._max_restarts} restarts; fix the environment{_quoted(words)}"
-            raise RestartError(said, self._max_restarts)
-        said = ", with the same output as before" if words and words == self._words else _quoted(words)
-        print(f"{report}; restarting it ({self.restarts} of {self._max_restarts}){said}", file=sys.stderr)
-        self._words = words
+        self._retire(worker, why, ready=bool(shared.ready[w]))
         outstanding = np.flatnonzero(shared.asked[w] != shared.finished[w]).tolist()
         self._lost |= {(w, k) for k in range(len(worker.chunks)) if k not in outstanding}
         for k in outstanding:
@@ -272,35 +256,26 @@ class ProcessPool(WorkerPool):
             if self._file < 0:  # the worker has its own count
                 shared.episodes[rows] += 1
         shared.finished[w] = shared.asked[w]
-        self.workers[w] = self._start(w)
+        self._start(w)
         for k in outstanding:
             self.workers[w].submit(k, RESET, shared)
 
-    def _start(self, w: int) -> WorkerProcess:
+    def _start(self, w: int) -> None:
         common: tuple[Any, ...] = (self._source, w, self.chunks[w], self._places, self._size)
         self.shared.ready[w] = False
         if self._file >= 0:
             process: WorkerProcess = SharedProcess(*common, file=self._file, done=self._done, spin=self._spin)
         else:
             process = PipeProcess(*common)
-        self._poll.register(process.listen, select.POLLIN)
+        self._watch(process)
         self._since[w] = time.monotonic()
-        return process
 
     def close(self) -> None:
         """Gives workers a second to close their environments, then kills them; frees the shared memory."""
         if self._closed:
             return
         self._closed = True
-        workers = self.workers.values()
-        for worker in workers:
-            if worker.process.poll() is None:
-                worker.submit(0, CLOSE, self.shared)
-        until = time.monotonic() + _FAREWELL
-        while time.monotonic() < until and any(worker.process.poll() is None for worker in workers):
-            time.sleep(0.005)
-        for worker in workers:
-            worker.end()
+        self._end_all(lambda worker: worker.submit(0, CLOSE, self.shared))
         self._done.close()
         if self._file >= 0:
             os.close(self._file)
@@ -335,5 +310,6 @@ def deal(
     return rows, chunks, members
 
 
-def _quoted(words: str) -> str:
-    return f"\n{words}" if words else ""
+def suitable(num_envs: int, cpus: int) -> int:
+    """The largest number of workers with a CPU each and equal shares of the environments."""
+    return max((n for n in range(1, max(cpus, 1) + 1) if num_envs % n == 0), default=1)

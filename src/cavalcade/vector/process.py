@@ -76,9 +76,9 @@ class WorkerProcess(ABC):
         finally:
             os.close(life)
 
-    @abstractmethod
     def submit(self, chunk: int, command: int, shared: SharedBuffers) -> None:
         """Sends a command for a chunk to the worker."""
+        raise NotImplementedError("this worker acts by itself")
 
     @abstractmethod
     def hear(self, shared: SharedBuffers) -> None:
@@ -107,8 +107,47 @@ class WorkerProcess(ABC):
         self._said.close()
 
 
-class SharedProcess(WorkerProcess):
-    """A worker on shared memory: one eventfd wakes it; another, common to all workers, signals finished chunks."""
+class WokenProcess(WorkerProcess):
+    """A worker that an eventfd wakes; another, common to all workers, signals what is done."""
+
+    def __init__(
+        self,
+        source: Source,
+        index: int,
+        chunks: list[tuple[int, int]],
+        task: dict[str, Any],
+        *,
+        file: int,
+        done: Wakeup,
+    ):
+        self._go = Wakeup()
+        task |= {"done": done.write_end, "go": self._go.read_end}
+        self.listen, pulse = os.pipe()  # the worker holds the other end: when it dies, polling this end returns
+        try:
+            super().__init__(source, index, chunks, task, file, pulse, done.write_end, self._go.read_end)
+        except ConfigError:
+            self._go.close()
+            os.close(self.listen)
+            raise
+        finally:
+            os.close(pulse)
+
+    def wake(self) -> None:
+        """Wakes the worker."""
+        self._go.set()
+
+    def hear(self, shared: SharedBuffers) -> None:
+        """Always raises: `listen` reports only the death of the worker, and results come with the common wakeup."""
+        raise EOFError
+
+    def end(self) -> None:
+        super().end()
+        self._go.close()
+        os.close(self.listen)
+
+
+class SharedProcess(WokenProcess):
+    """A worker on shared memory."""
 
     def __init__(
         self,
@@ -122,18 +161,8 @@ class SharedProcess(WorkerProcess):
         done: Wakeup,
         spin: float,
     ):
-        self._go, bells = Wakeup(), {"done": done.write_end}
-        bells["go"] = self._go.read_end
-        self.listen, pulse = os.pipe()  # the worker holds the other end: when it dies, polling this end returns
-        task: dict[str, Any] = {"places": places, "size": size, "shared": file, "spin": spin, **bells}
-        try:
-            super().__init__(source, index, chunks, task, file, pulse, *bells.values())
-        except ConfigError:
-            self._go.close()
-            os.close(self.listen)
-            raise
-        finally:
-            os.close(pulse)
+        task = {"places": places, "size": size, "shared": file, "spin": spin}
+        super().__init__(source, index, chunks, task, file=file, done=done)
 
     def submit(self, chunk: int, command: int, shared: SharedBuffers) -> None:
         """Writes the command to shared memory and wakes the worker if it sleeps."""
@@ -143,16 +172,7 @@ class SharedProcess(WorkerProcess):
         shared.asked[at] += 1
         fence()
         if shared.asleep[self.index]:
-            self._go.set()
-
-    def hear(self, shared: SharedBuffers) -> None:
-        """Always raises: `listen` reports only the death of the worker, and results come with the common wakeup."""
-        raise EOFError
-
-    def end(self) -> None:
-        super().end()
-        self._go.close()
-        os.close(self.listen)
+            self.wake()
 
 
 class PipeProcess(WorkerProcess):

@@ -12,7 +12,7 @@ from cavalcade.core.errors import ConfigError, RestartError
 from cavalcade.core.ray_session import connected, last_line, total
 from cavalcade.core.threads import use_threads
 from cavalcade.vector.buffers import SharedBuffers, buffers_over, layout
-from cavalcade.vector.pool import WorkerPool
+from cavalcade.vector.pool import WorkerPool, suitable
 from cavalcade.vector.source import Source
 from cavalcade.vector.worker import RESET
 
@@ -72,7 +72,7 @@ class RayPool(WorkerPool):
     ):
         self._stack = ExitStack()
         self.ray = ray = self._stack.enter_context(connected(address))
-        count = actors or _suitable(num_envs // source.agents, total(ray, "CPU") - _LEARNER)
+        count = actors or suitable(num_envs // source.agents, total(ray, "CPU") - _LEARNER)
         if num_envs % (count * source.agents):
             self._stack.close()
             raise ConfigError(f"{num_envs} environments do not divide into {count} actors; give --workers")
@@ -160,8 +160,3 @@ class RayPool(WorkerPool):
             for actor in self.actors:
                 self.ray.kill(actor)
         self._stack.close()
-
-
-def _suitable(num_envs: int, cpus: int) -> int:
-    """The largest number of actors with a CPU each and equal shares of the environments."""
-    return max((n for n in range(1, max(cpus, 1) + 1) if num_envs % n == 0), default=1)

@@ -3,7 +3,8 @@
 Run as a file by any interpreter from Python 3.8 on that has numpy, so that old environments can be hosted too; it
 imports nothing of Cavalcade unless the maker of its rows is a module of it. The argument is JSON. It inherits `life`, a
 pipe whose other end only the parent holds: when that closes, the kernel kills the worker. With shared memory it also
-inherits the memory and the wakeups `go` and `done`; else messages pass through a socket.
+inherits the memory and the wakeups `go` and `done`; else messages pass through a socket. A worker with a policy plays
+whole fragments by itself.
 """
 
 import faulthandler
@@ -45,19 +46,26 @@ def fence():
 def main(task):
     """Serves until a CLOSE command, or until the parent is gone."""
     sys.path[:1] = task["path"] or []  # instead of the folder of this file
-    if "shared" in task:
-        buffer = mmap.mmap(task["shared"], task["size"])
-    else:
-        buffer = bytearray(task["size"])
-    fields = {name: np.ndarray(shape, kind, buffer, at) for name, shape, kind, at in task["places"]}
+    buffer = mmap.mmap(task["shared"], task["size"]) if "shared" in task else bytearray(task["size"])
+    fields = arrays(buffer, task["places"])
+    if "policy" in task:
+        shared = arrays(mmap.mmap(task["memory"], task["bytes"]), task["fragments"])
+        fields.update({name: shared[name] for name in ("seed", "index", "episodes")})
     make = load(task["maker"]).make_rows
     rows = [make(fields, start, stop, task["options"]) for start, stop in task["chunks"]]
-    if "shared" in task:
+    if "policy" in task:
+        serve_fragments(fields, shared, rows[0], task)
+    elif "shared" in task:
         serve_shared(fields, rows, task)
     else:
         serve_pipe(fields, rows, task)
     for part in rows:
         part.close()
+
+
+def arrays(buffer, places):
+    """Views into a block of memory, by name."""
+    return {name: np.ndarray(shape, kind, buffer, at) for name, shape, kind, at in places}
 
 
 def load(maker):
@@ -139,6 +147,80 @@ def serve_pipe(fields, rows, task):
         perform(rows[k], command)
         forget()
         connection.send((k, {name: fields[name][start:stop] for name in ANSWER}))
+
+
+def serve_fragments(fields, shared, rows, task):
+    """Plays fragments with the newest policy, up to `slots` more than the parent has taken.
+
+    `done` counts steps and `begun` fragments, across restarts of the worker: a new process continues the fragment
+    in which the one before it died, and truncates the episodes that were lost with it. A fragment is announced with the
+    version of its policy before the policy is read, so that the parent never finds itself further ahead than it knows.
+    """
+    w, (start, stop), slots = task["worker"], task["chunks"][0], len(shared["reward"])
+    mine = slice(start, stop)
+    steps, names = shared["reward"].shape[1], task["fields"]
+    fragments = [{name: shared[name][s][:, mine] for name in names} for s in range(slots)]
+    done, begun, taken, version, granted = (
+        shared[name][w : w + 1] for name in ("done", "begun", "taken", "version", "granted")
+    )
+    newest, stamp, asleep, closing = (shared[name] for name in ("newest", "stamp", "asleep", "closing"))
+    player = load(task["player"]).Player(rows, fields, start, stop, task["policy"], shared["keys"][mine])
+    bell, fresh = select.poll(), True
+    bell.register(task["go"], select.POLLIN)
+    shared["ready"][w] = True
+
+    def must_wait():
+        return newest[0] < 0 or done[0] // steps - taken[0] >= slots
+
+    while not closing[0]:
+        if must_wait():
+            asleep[w] = True
+            fence()
+            if must_wait() and not closing[0] and bell.poll(_NAP):
+                os.read(task["go"], 4096)
+            asleep[w] = False
+            if os.getppid() != task["parent"]:
+                return
+            continue
+        fence()
+        forget()
+        started, lost = time.perf_counter(), fresh and begun[0] > 0
+        if fresh and not lost:
+            player.reset()
+        fresh = False
+        number = int(done[0] // steps)
+        fragment, before = fragments[number % slots], fragments[(number - 1) % slots]
+        resumed = begun[0] > number
+        if not resumed and lost:
+            for name in ("observation", "action_mask"):
+                fragment[name][0] = before[name][-1]
+        elif not resumed:
+            player.show(fragment, 0)
+        while True:
+            chosen = int(granted[0] if slots == 1 else newest[0])
+            if not resumed:
+                version[0, number % slots] = chosen
+                fence()
+                begun[0] = number + 1
+            fence()
+            values = shared["policy"][chosen % 2].copy()
+            fence()
+            if stamp[chosen % 2] == chosen and (slots == 1 or newest[0] == chosen):
+                break
+        player.draw(int(shared["clock"][0]) + number * steps, steps, values)
+        for t in range(int(done[0] % steps), steps):
+            player.step(fragment, t, lost)
+            lost = False
+            if t == steps - 1:
+                shared["delivered"][number % slots, mine] = shared["episodes"][mine]
+            fence()
+            done[0] += 1
+            if closing[0]:
+                return
+        fence()
+        if asleep[-1]:
+            os.write(task["done"], ONE)
+        shared["busy"][w] += time.perf_counter() - started
 
 
 if __name__ == "__main__":

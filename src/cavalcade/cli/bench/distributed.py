@@ -27,7 +27,7 @@ from cavalcade.core.jit import all_threads
 from cavalcade.core.ray_session import connected
 from cavalcade.core.threads import use_torch_threads
 from cavalcade.envs.cage2 import Cage2
-from cavalcade.ppo.collectors.ray import Policy, RayCollectorEngine, Task, play
+from cavalcade.ppo.collectors.fragments import FragmentTorchEngine, fragment_plan, policy_values
 from cavalcade.ppo.engine import network_for
 from cavalcade.ppo.engines.host import HostEngine
 from cavalcade.ppo.factory import make_engine
@@ -41,6 +41,7 @@ from cavalcade.search.run import Search
 from cavalcade.targets.gym import GYM_PPO
 from cavalcade.tuning import machine
 from cavalcade.vector.hosted import Hosted, hosted_here
+from cavalcade.vector.ray_fragments import Task, play
 from cavalcade.vector.ray_pool import Host
 from cavalcade.vector.source import Source, gym_source
 
@@ -158,7 +159,7 @@ def _ways(source: Source, ppo: PPOConfig) -> Iterator[tuple[str, Callable[[], Ho
         return make_engine(env(backend), replace(ppo, engine="torch"), [0])[0]
 
     def rollouts(staleness: int) -> HostEngine:
-        return RayCollectorEngine(env("ray"), ppo, [0], staleness=staleness, vtrace=True)
+        return FragmentTorchEngine(env("ray"), ppo, [0], staleness=staleness, vtrace=True)
 
     yield "async, 2 workers", lambda: here("async")
     yield "ray, step by step", lambda: here("ray")
@@ -339,17 +340,14 @@ def _rollout_costs(source: Source, ppo: PPOConfig) -> Costs:
     host = Host(source, ppo.num_envs, hosted_here)
     host.env.reset()
     engine = make_engine(host.env, replace(ppo, engine="torch"), [0])[0]
-    s = engine.state
-    scaling = tuple(x.numpy() for x in (s.observation_count, s.observation_mean, s.observation_square))
-    policy, task = Policy(0, s.weights.numpy(), scaling), Task(ppo, 0, 0, 0)
+    policy, task = policy_values(engine), Task(fragment_plan(engine, host.env.source, 1), 0)
     fragment = play(host, policy, task)
     steps = ppo.num_envs * ppo.rollout_steps
     played = _best(lambda: play(host, policy, task), 3)
     engine.collect()
     learnt = _best(lambda: engine.update(0.0), 3)
     host.env.close()
-    arrays = [*fragment.played.values(), fragment.out_of_time, fragment.final, fragment.last, *fragment.ended]
-    return Costs(steps / played, steps / learnt, sum(x.nbytes for x in arrays) / steps, s.weights.numpy().nbytes)
+    return Costs(steps / played, steps / learnt, sum(x.nbytes for x in fragment.fields.values()) / steps, policy.nbytes)
 
 
 def _state_bytes(config: SearchConfig) -> int:

@@ -88,6 +88,20 @@ def cyborg_source(
     return Source("cyborg", shapes, str(_ROWS), options, python.absolute() if python else Path(sys.executable))
 
 
+class CyborgGames(Hosted):
+    """CybORG's games as they are, for workers that act by themselves: Blue's 52 values, all actions allowed."""
+
+    episode_kind_names = (*REDS[:3], BROKEN)
+
+    def __init__(self, *arguments: Any, **options: Any):
+        super().__init__(*arguments, **options)
+        self.episode_stat_names = ()  # the Red of an episode is its kind
+
+    def kinds_of(self, lost: NDArray[np.bool_], stats: NDArray) -> NDArray[np.int64]:
+        """The Red of each episode; the last kind where it was lost with its worker."""
+        return np.where(lost, len(REDS[:3]), np.nan_to_num(stats[:, 0])).astype(np.int64)
+
+
 class Cyborg(Cage2):
     """Games played in CybORG: its tables, rewards and true state; everything else as in `Cage2`.
 

@@ -3,7 +3,8 @@
 import itertools
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,36 +14,23 @@ from torch import Tensor
 
 from cavalcade.config import PPOConfig
 from cavalcade.core.contract import Environment
-from cavalcade.ppo.advantage import gae, normalise, vtrace
+from cavalcade.ppo.advantage import gae, normalise
 from cavalcade.ppo.draws import uniform_draws
 from cavalcade.ppo.engines.host import HostEngine
 from cavalcade.ppo.loss import Minibatch
 from cavalcade.ppo.objective import METRICS, Coefficients
+from cavalcade.ppo.off_policy import Remembered, off_policy
 from cavalcade.ppo.returns import discounted_returns, return_scale
 from cavalcade.ppo.rollout import Rollout
 from cavalcade.ppo.state import merge_moments, observation_scaling
 from cavalcade.ppo.update import adam_step, gradient, take
 
 
-@dataclass
-class Remembered:
-    """A rollout of an earlier update, for replay, with its log-probabilities; (P, T, N, …)."""
-
-    observation: Tensor
-    mask: Tensor
-    action: Tensor
-    log_prob: Tensor
-    reward: Tensor
-    ended: Tensor
-    final: Tensor  # (P, T, N, O): final observations of truncated episodes …
-    out_of_time: Tensor  # … and where they are valid
-    last: Tensor  # (P, N, O): observation after the last step
-
-
 class TorchEngine(HostEngine):
     """A population that is trained by autograd."""
 
     name = "torch"
+    device = torch.device("cpu")  # of the update
 
     def __init__(self, env: Environment, config: PPOConfig, seeds: Sequence[int], **options: Any):
         super().__init__(env, config, seeds, **options)
@@ -51,6 +39,7 @@ class TorchEngine(HostEngine):
         coefficients = (h.clip, h.value_coef, h.entropy_coef, h.value_clip)
         self._coefficients = Coefficients(*(self.array(x) for x in coefficients))
         self._grad_clip = self.array(h.grad_clip)
+        self._learnt: Any = self.state  # weights and moments where updates are computed
         self._gradient = torch.zeros_like(self.state.weights)
         self._replay: deque[Remembered] = deque(maxlen=config.replay)
         self._final = torch.zeros(0)
@@ -69,8 +58,12 @@ class TorchEngine(HostEngine):
 
     def _forward(self, weights: Tensor, observation: Tensor) -> tuple[Tensor, Tensor]:
         """Logits and values of raw observations (P, b, O)."""
-        x = (observation.to(self.dtype) - self._shift) * self._scale
-        return self.spec.forward(weights, x, self._context)
+        shift, scale, context = self._inputs(weights.device)
+        return self.spec.forward(weights, (observation.to(self.dtype) - shift) * scale, context)
+
+    def _inputs(self, device: torch.device) -> tuple[Tensor, ...]:
+        """Shift and scale of observations, and contexts, on a device."""
+        return self._shift, self._scale, self._context
 
     @torch.no_grad()
     def act(self, t: int, group: slice) -> NDArray:
@@ -125,12 +118,12 @@ class TorchEngine(HostEngine):
             chosen = order[:, start:stop]
             if stop == start:  # all are on other ranks: one sample with a share of 0
                 chosen = np.zeros((self.policies, 1), np.int64)
-            yield take(whole, torch.from_numpy(chosen)), (stop - start) / everyone
+            yield take(whole, torch.from_numpy(chosen).to(self.device)), (stop - start) / everyone
 
     def gradient(self, batch: tuple[Minibatch, float], active: Tensor) -> Tensor:
         samples, share = batch
         self._gradient, metrics = gradient(
-            self.head, self._forward, self.state.weights, samples, self._coefficients, self.config.grad_accum
+            self.head, self._forward, self._learnt.weights, samples, self._coefficients, self.config.grad_accum
         )
         found = torch.stack([metrics[name] for name in METRICS])
         if self.ranks.size > 1:
@@ -142,16 +135,16 @@ class TorchEngine(HostEngine):
         self.ranks.sum_(self._gradient.numpy(), *(row.numpy() for row in metrics))
 
     def step(self, rates: Tensor, active: Tensor) -> Tensor:
-        s = self.state
+        s = self._learnt
         return adam_step(
             s.weights, self._gradient, s.first_moment, s.second_moment, s.adam_steps, rates, self._grad_clip, active
         )
 
     def array(self, values: NDArray) -> Tensor:
-        return torch.as_tensor(values, dtype=self.dtype)
+        return torch.as_tensor(values, dtype=self.dtype, device=self.device)
 
     def on_host(self, means: Tensor, norms: Tensor) -> tuple[NDArray, NDArray]:
-        return means.numpy(), norms.numpy()
+        return means.cpu().numpy(), norms.cpu().numpy()
 
     def _samples(self) -> list[Minibatch]:
         """The samples of this rollout and of replayed ones."""
@@ -204,21 +197,19 @@ class TorchEngine(HostEngine):
     def _replayed(self, old: Remembered) -> Minibatch:
         """The samples of an earlier rollout: targets by V-trace, each sample weighted by min(1, π / μ)."""
         shape = old.reward.shape
-        flat = old.observation.flatten(1, 2)
-        logits, values = self._forward(self.state.weights, flat)
-        log_prob, _ = self.head.evaluate(logits, old.mask.flatten(1, 2), old.action.flatten(1, 2))
-        log_prob, value = log_prob.view(shape), values.view(shape)
-        ratio = (log_prob - old.log_prob).exp()
         final = self._forward(self.state.weights, old.final.flatten(1, 2))[1].view(shape) * old.out_of_time
-        bootstrap = torch.zeros_like(final) if self.config.timeout_is_terminal else final
-        last = self._forward(self.state.weights, old.last)[1]
+        return self._off_policy(old, final)
+
+    def _off_policy(self, old: Remembered, final: Tensor, vtrace: bool = True) -> Minibatch:
+        """Samples of an older policy; final: values of final observations, 0 where there are none, (P, T, N)."""
         reward = old.reward.to(self.dtype) * self._reward_scale()
-        advantage, target = vtrace(reward, value, old.ended, bootstrap, last, *self._discounts(), ratio)
-        if self.config.normalise_advantages:
-            advantage = self._normalised(advantage)
-        weight = ratio.clamp(max=1.0)
-        parts = (old.observation, old.mask, old.action, log_prob, value, advantage, target, weight)
-        return Minibatch(*(x.flatten(1, 2) for x in parts))
+        terminal = self.config.timeout_is_terminal
+        bootstrap = torch.zeros_like(final) if terminal else final
+        forward = partial(self._forward, self.state.weights)
+        found = off_policy(self.head, forward, old, reward, bootstrap, *self._discounts(), vtrace)
+        advantage = self._normalised(found.advantage) if self.config.normalise_advantages else found.advantage
+        parts = (old.observation, old.mask, old.action, found.log_prob, found.value, advantage)
+        return Minibatch(*(x.flatten(1, 2) for x in (*parts, found.target, found.weight)))
 
     def memory(self) -> dict[str, Tensor]:
         """The rollouts kept for replay."""

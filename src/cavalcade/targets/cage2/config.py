@@ -31,9 +31,12 @@ class Cage2BaseConfig(RunConfig):
     """Seed of the first policy; the others use the following seeds."""
     policies: int = whole(1, 1)
     """Policies trained side by side, each with its own seed."""
+    monitor_every: int = whole(0, 0)
+    """Updates between machine metrics: CPU, memory, GPU, waiting times; 0 for none."""
     checkpoint_every: int = whole(500, 0)
     """Updates between checkpoints; 0 writes one at the end only."""
 
+    free_to_change: ClassVar[tuple[str, ...]] = (*RunConfig.free_to_change, "monitor_every")
     changeable: ClassVar[tuple[str, ...]] = ("episodes", *within("ppo", PPOConfig))
 
     def __post_init__(self):
@@ -78,7 +81,7 @@ class Cage2Config(Cage2BaseConfig):
     precision: Literal["fp32", "tf32", "bf16"] = "tf32"
     """On a GPU: precision of matrix products; weights stay in fp32."""
 
-    free_to_change: ClassVar[tuple[str, ...]] = (*RunConfig.free_to_change, "device", "precision")
+    free_to_change: ClassVar[tuple[str, ...]] = (*Cage2BaseConfig.free_to_change, "device", "precision")
 
     def __post_init__(self):
         super().__post_init__()

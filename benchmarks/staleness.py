@@ -1,0 +1,217 @@
+"""Collecting while learning (--staleness) against waiting for each other, all ways in turns.
+
+    python benchmarks/staleness.py compute|wait|cartpole|cyborg|learning ... [--seconds 20] [--rounds 3] [--seeds 5]
+
+compute:  steps of 1 to 5 ms that compute, two workers and a learner of 256-256, against two processes without a learner
+wait:     steps of 1 to 5 ms that wait, eight workers, 16 environments, against eight workers that never wait
+cartpole: training on CartPole, two workers, with either learner
+cyborg:   training in CybORG, 20 games (--cyborg CLONE, --cyborg-python), against two processes without a learner
+learning: returns at equal steps, staleness 0 and 2: CartPole, Acrobot, and CAGE-2 hosted as a Gymnasium environment
+"""
+
+import argparse
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from cavalcade.cli.bench.load import LOAD
+from cavalcade.config import HostConfig, PPOConfig
+from cavalcade.core.threads import use_threads, use_torch_threads
+from cavalcade.envs.cage2.cyborg import cyborg_source
+from cavalcade.ppo.collectors.fragments import fragment_engine
+from cavalcade.ppo.engine import Engine
+from cavalcade.ppo.factory import make_engine
+from cavalcade.targets.gym import GYM_PPO
+from cavalcade.vector.hosted import Hosted
+from cavalcade.vector.source import Source, gym_source
+
+SLOW = PPOConfig(num_envs=16, rollout_steps=32, minibatches=4, hidden=(256, 256))
+LEARNT = {  # environment, settings, steps
+    "CartPole-v1": (GYM_PPO, 150_000),
+    "Acrobot-v1": (GYM_PPO, 300_000),
+    "cavalcade/Cage2-v0": (PPOConfig(num_envs=64, rollout_steps=100, minibatches=4), 400_000),
+}
+
+
+@contextmanager
+def training(source: Source, ppo: PPOConfig, seed: int = 0, **host: object) -> Iterator[Engine]:
+    """An engine on hosted environments; with staleness, on fragments."""
+    config = HostConfig(**host)  # pyright: ignore[reportArgumentType]
+    env = Hosted(source, ppo.num_envs, config, seed=seed)
+    engine = fragment_engine(env, ppo, [seed], config) if config.lag else make_engine(env, ppo, [seed])[0]
+    env.reset()
+    try:
+        yield engine
+    finally:
+        env.close()
+
+
+def rate(engine: Engine, seconds: float) -> float:
+    """Environment steps per second of training, its first updates left out."""
+    for _ in range(3):
+        engine.collect()
+        engine.update(0.0)
+    begun, start = engine.counters.clock, time.perf_counter()
+    while time.perf_counter() - start < seconds:
+        engine.collect()
+        engine.update(0.0)
+    return (engine.counters.clock - begun) * engine.num_envs / (time.perf_counter() - start)
+
+
+def turns(ways: dict[str, Callable[[], float]], rounds: int, bound: str | float) -> None:
+    """Measures all ways in turns; prints the best of each, and its ratio to a bound (a way, or a number)."""
+    found: dict[str, list[float]] = {name: [] for name in ways}
+    for _ in range(rounds):
+        for name, measure in ways.items():
+            found[name].append(measure())
+    limit = max(found[bound]) if isinstance(bound, str) else bound
+    for name, rates in found.items():
+        every = ", ".join(f"{x:,.0f}" for x in rates)
+        print(f"  {name:<32}{max(rates):>10,.0f} steps/s{max(rates) / limit:>7.2f}×   ({every})", flush=True)
+
+
+BARE = """
+import sys, time
+import numpy as np
+from cavalcade.vector.hosted import hosted_here
+sys.path.insert(0, sys.argv[3])
+from benchmarks.staleness import sources
+env = hosted_here(sources(sys.argv[4:])[sys.argv[1]], int(sys.argv[2]))
+env.reset()
+print("ready", flush=True)
+seconds = float(sys.stdin.readline())
+rng, steps, start = np.random.default_rng(0), 0, time.perf_counter()
+while time.perf_counter() - start < seconds:
+    env.step(rng.integers(0, env.spec.action_space.n, env.spec.num_envs))
+    steps += env.spec.num_envs
+print(steps / (time.perf_counter() - start))
+"""
+
+
+def bare(name: str, num_envs: int, workers: int, seconds: float, clone: list[str]) -> float:
+    """Steps per second of processes that only step their share of the environments, with random actions."""
+    python = clone[1] if len(clone) > 1 and name == "cyborg" else sys.executable
+    command = [python, "-W", "ignore", "-c", BARE, name, str(num_envs // workers), str(Path(__file__).parents[1])]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    processes = [subprocess.Popen([*command, *clone], **pipes) for _ in range(workers)]
+    for process in processes:
+        assert process.stdout
+        process.stdout.readline()
+    for process in processes:
+        assert process.stdin
+        process.stdin.write(f"{seconds}\n")
+        process.stdin.flush()
+    return sum(float(process.communicate()[0].split()[-1]) for process in processes)
+
+
+def sources(clone: list[str]) -> dict[str, Source]:
+    """The environments that are measured."""
+    found = {"compute": gym_source(LOAD, {"work": True}), "wait": gym_source(LOAD)}
+    if clone:
+        python = Path(clone[1]) if len(clone) > 1 else None
+        found["cyborg"] = cyborg_source(Path(clone[0]), python, red="bline", green=False, horizon=100)
+    return found
+
+
+def steps_that_compute(given: argparse.Namespace, name: str = "compute", ppo: PPOConfig = SLOW) -> None:
+    source, clone = sources(given.clone)[name], given.clone
+
+    def trained(**host: object) -> float:
+        with training(source, ppo, workers=2, **host) as engine:
+            return rate(engine, given.seconds)
+
+    ways: dict[str, Callable[[], float]] = {
+        "two processes, no learner": lambda: bare(name, ppo.num_envs, 2, given.seconds, clone),
+        "shared": lambda: trained(backend="shared"),
+        "async": lambda: trained(),
+        "staleness 1": lambda: trained(staleness=1),
+        "staleness 2": lambda: trained(staleness=2),
+    }
+    turns(ways, given.rounds, "two processes, no learner")
+
+
+def steps_that_wait(given: argparse.Namespace) -> None:
+    source = sources([])["wait"]
+
+    def trained(**host: object) -> float:
+        with training(source, SLOW, workers=8, **host) as engine:
+            return rate(engine, given.seconds)
+
+    ways: dict[str, Callable[[], float]] = {
+        "shared": lambda: trained(backend="shared"),
+        "async, 16 groups": lambda: trained(async_factor=16),
+        "staleness 2": lambda: trained(staleness=2),
+    }
+    turns(ways, given.rounds, 8 / 0.003)
+
+
+def cartpole(given: argparse.Namespace) -> None:
+    source = gym_source("CartPole-v1")
+    for learner in ("torch", "cpu"):
+
+        def trained(learner: str = learner, **host: object) -> float:
+            with training(source, replace(GYM_PPO, engine=learner), workers=2, **host) as engine:
+                return rate(engine, given.seconds)
+
+        print(f" {learner} learner")
+        ways: dict[str, Callable[[], float]] = {
+            "async": trained,
+            "staleness 1": lambda run=trained: run(staleness=1),
+            "staleness 2": lambda run=trained: run(staleness=2),
+        }
+        turns(ways, given.rounds, "async")
+
+
+def learning(given: argparse.Namespace) -> None:
+    """Mean return of the last tenth of the updates, over seeds."""
+    for name, (ppo, steps) in LEARNT.items():
+        source, updates = gym_source(name), steps // (ppo.num_envs * ppo.rollout_steps)
+        for staleness in (0, 2):
+            finals = []
+            for seed in range(given.seeds):
+                with training(source, ppo, seed, workers=2, staleness=staleness) as engine:
+                    ended = []
+                    for update in range(updates):
+                        ended.append(engine.collect().total)
+                        engine.update(update / updates)
+                finals.append(np.concatenate(ended[-max(1, updates // 10) :]).mean())
+            error = np.std(finals, ddof=1) / len(finals) ** 0.5 if len(finals) > 1 else float("nan")
+            every = ", ".join(f"{x:.1f}" for x in finals)
+            print(f"  {name:<22}staleness {staleness}  {np.mean(finals):9.2f} ± {error:.2f}   ({every})", flush=True)
+
+
+def main() -> None:
+    """Prints the chosen rows."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("rows", nargs="+", choices=("compute", "wait", "cartpole", "cyborg", "learning"))
+    parser.add_argument("--seconds", type=float, default=20.0)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--cyborg", default="")
+    parser.add_argument("--cyborg-python", default="")
+    given = parser.parse_args()
+    given.clone = [x for x in (given.cyborg, given.cyborg_python) if x]
+    use_threads(given.threads)
+    use_torch_threads(given.threads)
+    rows: dict[str, Callable[[], None]] = {
+        "compute": lambda: steps_that_compute(given),
+        "wait": lambda: steps_that_wait(given),
+        "cartpole": lambda: cartpole(given),
+        "cyborg": lambda: steps_that_compute(given, "cyborg", PPOConfig(num_envs=20, rollout_steps=50)),
+        "learning": lambda: learning(given),
+    }
+    titles = dict(line.split(":", 1) for line in (__doc__ or "").splitlines() if ": " in line)
+    for row in given.rows:
+        print(f"{row}: {titles[row].strip()}")
+        rows[row]()
+
+
+if __name__ == "__main__":
+    main()

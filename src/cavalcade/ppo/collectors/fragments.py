@@ -1,0 +1,245 @@
+"""Asynchronous collection: workers or Ray actors play fragments with a copy of the policy while the learner learns.
+
+An update learns from as many fragments as there are workers, the oldest first; a fast worker may have played two of
+them. Experience may be some updates old, at most `staleness`. V-trace corrects for it.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from cavalcade.config import PPOConfig
+from cavalcade.config.hosting import CollectorConfig
+from cavalcade.core.errors import ConfigError
+from cavalcade.core.jit import kernel
+from cavalcade.policy.mlp import MlpSpec
+from cavalcade.ppo.engines.cpu.engine import CpuEngine, why_not
+from cavalcade.ppo.engines.host import HostEngine
+from cavalcade.ppo.engines.torch import TorchEngine
+from cavalcade.ppo.engines.torch_device import TorchDeviceEngine
+from cavalcade.ppo.gae import discounted_moments
+from cavalcade.ppo.loss import Minibatch
+from cavalcade.ppo.off_policy import Remembered, off_policy
+from cavalcade.ppo.returns import return_scale
+from cavalcade.ppo.rollout import Episodes
+from cavalcade.ppo.state import observation_scaling
+from cavalcade.vector.fragment_pool import FragmentPool
+from cavalcade.vector.fragments import Fragment, FragmentPlan, FragmentSource
+from cavalcade.vector.hosted import Hosted
+from cavalcade.vector.source import Source
+
+_CPU = torch.device("cpu")
+_CLOCKS = "actor_clocks"
+_COPIED = {"action_mask": "mask", "action": "action", "log_prob": "log_prob", "reward": "reward"}  # into the rollout
+
+
+@kernel
+def track_episodes(reward, ended, total, length, totals, lengths):
+    """Returns and lengths (T, n) of episodes that end in a fragment, at their ends; total, length: so far, (n,)."""
+    for t in range(reward.shape[0]):
+        for e in range(reward.shape[1]):
+            total[e] += reward[t, e]
+            length[e] += 1
+            if ended[t, e]:
+                totals[t, e], lengths[t, e] = total[e], length[e]
+                total[e], length[e] = 0.0, 0
+
+
+class FragmentEngine(HostEngine):
+    """An engine on fragments of hosted environments; the base of those that compute in torch and in kernels."""
+
+    env: Hosted
+
+    def __init__(
+        self, env: Hosted, config: PPOConfig, seeds: list[int], *, staleness: int, vtrace: bool, **options: Any
+    ):
+        super().__init__(env, config, seeds, **options)
+        if not isinstance(self.spec, MlpSpec) or self.policies > 1:
+            raise ConfigError(f"staleness is {staleness}; workers act with one perceptron each, use --staleness 0")
+        self._staleness, self._vtrace = staleness, vtrace
+        self._fragments = self._source()
+        self._oldest = 0  # age of the oldest fragment of an update, in updates
+        self.ages: list[int] = []  # of the fragments of the latest rollout
+        n, seen = config.num_envs, self.rollout.observation
+        self._last = torch.zeros(1, n, seen.shape[-1], dtype=seen.dtype)
+        self._final, self._out_of_time = torch.zeros_like(seen), torch.zeros_like(self.rollout.ended)
+
+    def _source(self) -> FragmentSource:
+        pool, plan = self.env.pool, fragment_plan(self, self.env.source, max(self._staleness, 1))
+        if isinstance(pool, FragmentPool):
+            pool.start(plan)
+            return pool
+        from cavalcade.vector.ray_fragments import RayFragments
+        from cavalcade.vector.ray_pool import RayPool
+
+        assert isinstance(pool, RayPool)
+        return RayFragments(pool, plan, eager=self._staleness > 0)
+
+    def collect(self) -> Episodes:
+        """Takes as many fragments as there are workers, the oldest first."""
+        self.timer.skip()
+        version, source = self.state.updates, self._fragments
+        source.publish(version, policy_values(self))
+        count, limit = len(source.groups), max(self._staleness, 1)
+        while len(found := source.finished()) < count or any(version - v >= limit for v in source.playing()):
+            source.wait()
+        taken = sorted(found, key=lambda one: (one.version, one.number, one.worker))[:count]
+        if self._staleness < 2:  # one of each worker: results must not depend on the order of arrival
+            taken.sort(key=lambda one: one.worker)
+        self.timer.lap("step")
+        ended = []
+        for place, fragment in enumerate(taken):
+            ended.append(self._record(place, fragment))
+            source.take(fragment)
+        self.ages = [version - fragment.version for fragment in taken]
+        self._oldest = max(self.ages)
+        self.state.counters[:, 0] += self.config.rollout_steps
+        self.timer.lap("store")
+        return Episodes(*(np.concatenate(column) for column in zip(*ended, strict=True)))
+
+    def _record(self, place: int, f: Fragment) -> Episodes:
+        """Writes a fragment into the rollout at a worker's place; returns the episodes that ended in it."""
+        r, rows, mine, steps = self.rollout, self.env.groups[place], self.env.groups[f.worker], len(f.fields["reward"])
+        for name, to in _COPIED.items():
+            getattr(r, to)[0, :, rows] = torch.from_numpy(f.fields[name][:steps])
+        seen = torch.from_numpy(f.fields["observation"])
+        r.observation[0, :, rows], self._last[0, rows] = seen[:-1], seen[-1]
+        ended = f.fields["terminated"] | f.fields["truncated"]
+        late = f.fields["truncated"] & ~f.fields["terminated"]
+        r.ended[0, :, rows], self._out_of_time[0, :, rows] = torch.from_numpy(ended), torch.from_numpy(late)
+        if late.any():
+            self._final[0, :, rows] = torch.from_numpy(f.fields["final_observation"])
+        self.env.buffers.observation[mine] = f.fields["observation"][-1]
+        return self._track(f, mine, ended)
+
+    def _track(self, f: Fragment, mine: slice, ended: NDArray[np.bool_]) -> Episodes:
+        """Counts the rewards of a fragment; returns the episodes that ended, by step and environment."""
+        s, reward = self.state, np.ascontiguousarray(f.fields["reward"])
+        if f.anew:
+            for running in (s.return_sum, s.episode_return, s.episode_length):
+                running[0, mine] = 0
+        if self.config.normalise_returns:
+            running = s.return_sum[:, mine].numpy().copy()
+            moments = (x.numpy() for x in (s.return_count, s.return_mean, s.return_square))
+            discounted_moments(reward[None], ended[None], self.hyper.gamma, running, *moments)
+            s.return_sum[:, mine] = torch.from_numpy(running)
+        totals, lengths = np.zeros(ended.shape), np.zeros(ended.shape, np.int64)
+        track_episodes(
+            reward, ended, s.episode_return[0, mine].numpy(), s.episode_length[0, mine].numpy(), totals, lengths
+        )
+        at = _, environment = ended.nonzero()
+        stats = f.fields["episode_stats"][at]
+        kinds = self.env.kinds_of(f.fields["lost"][at], stats)
+        shown, policy = stats[:, : len(self.episode_stat_names)], np.zeros(len(environment), np.int64)
+        return Episodes(policy, environment + mine.start, kinds, totals[at], lengths[at], shown)
+
+    def _remembered(self) -> tuple[Remembered, Tensor]:
+        """The fragments of this update as one rollout, and the values of final observations, (1, T, N)."""
+        r, late = self.rollout, self._out_of_time
+        parts = (r.observation, r.mask, r.action, r.log_prob, r.reward, r.ended)
+        final = torch.zeros_like(r.value)
+        if late.any():
+            final[late] = self._evaluate(self._final[late][None])[1][0]
+        return Remembered(*parts, self._final, late, self._last), final
+
+    @torch.no_grad()
+    def _evaluate(self, observation: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits and values of observations (1, b, O)."""
+        shift, scale = (
+            torch.as_tensor(x, dtype=self.dtype)
+            for x in observation_scaling(self.state, self.config.normalise_observations)
+        )
+        x = (observation.to(self.dtype) - shift.unsqueeze(1)) * scale.unsqueeze(1)
+        return self.spec.forward(self.state.weights, x, torch.as_tensor(self.context, dtype=self.dtype))
+
+    def memory(self) -> dict[str, Tensor]:
+        """Steps of each worker's environments, so that no random number is used twice."""
+        return {_CLOCKS: torch.from_numpy(self._fragments.clocks)}
+
+    def load_memory(self, saved: Mapping[str, Tensor]) -> None:
+        """Continues after the steps of the furthest worker; the number of workers may have changed."""
+        clock = self.state.clock
+        if _CLOCKS in saved:
+            clock = max(int(saved[_CLOCKS].max()), clock)
+        self._fragments.set_clock(clock)
+
+    def finish(self) -> dict[str, NDArray]:
+        """Also reports the age of the oldest fragment, in updates."""
+        return super().finish() | {"staleness": np.array([float(self._oldest)])}
+
+
+class FragmentTorchEngine(FragmentEngine, TorchEngine):
+    """The torch engine on fragments."""
+
+    name = "torch, fragments"
+
+    def _samples(self) -> list[Minibatch]:
+        return [self._off_policy(*self._remembered(), self._vtrace)]
+
+
+class FragmentCpuEngine(FragmentEngine, CpuEngine):
+    """The compiled engine on fragments; the weights of V-trace are part of the advantages."""
+
+    name = "cpu, fragments"
+
+    def _advantages(self) -> None:
+        r, h, dtype = self.rollout, self.hyper, self.dtype
+        old, final = self._remembered()
+        reward = r.reward.to(dtype)
+        if self.config.normalise_returns:
+            reward = reward * return_scale(self.state).to(dtype).view(-1, 1, 1)
+        if self.config.timeout_is_terminal:
+            final = torch.zeros_like(final)
+        gamma, decay = (torch.as_tensor(x, dtype=dtype) for x in (h.gamma, h.gamma * h.gae_lambda))
+        found = off_policy(self.head, self._evaluate, old, reward, final, gamma, decay, self._vtrace)
+        r.log_prob.copy_(found.log_prob)
+        r.value.copy_(found.value)
+        r.returns.copy_(found.target)
+        r.advantage.copy_(found.advantage)
+        if self.config.normalise_advantages:
+            self.ranks.normalise(r.advantage.numpy().reshape(self.policies, -1))
+        r.advantage.mul_(found.weight)
+
+
+class FragmentDeviceEngine(FragmentTorchEngine, TorchDeviceEngine):
+    """The torch engine on fragments with its updates on a GPU."""
+
+    name = "torch, fragments, device"
+
+
+def fragment_engine(
+    env: Hosted, config: PPOConfig, seeds: list[int], host: CollectorConfig, device: torch.device = _CPU
+) -> FragmentEngine:
+    """The fastest compatible engine on fragments; device: of the updates."""
+    if config.replay:
+        raise ConfigError(f"replay is {config.replay} with staleness {host.lag}; leave one of them out")
+    given: dict[str, Any] = {"staleness": host.lag, "vtrace": host.vtrace}
+    if device.type != "cpu":
+        if config.engine == "cpu":
+            raise ConfigError(f"engine is cpu with device {device.type}; leave one of them out")
+        return FragmentDeviceEngine(env, config, seeds, device=device, **given)
+    reason = why_not(env, config, distinct=False)
+    if config.engine == "cpu" and reason:
+        raise ConfigError(reason)
+    kind = FragmentTorchEngine if config.engine == "torch" or reason else FragmentCpuEngine
+    return kind(env, config, seeds, **given)
+
+
+def fragment_plan(engine: HostEngine, source: Source, limit: int) -> FragmentPlan:
+    """What workers need to know to play with the policy of an engine; see `player.Perceptron`."""
+    spec, head, scaling = engine.spec, engine.head, source.shapes.actions.scaling
+    layers = [(x.fan_in, x.fan_out, x.columns, x.weight, x.bias) for x in spec.layers("actor")]
+    plain = {"layers": layers, "head": head.kind, "sizes": head.sizes, "draws": head.draws, "inputs": spec.inputs}
+    plain |= {"size": spec.size, "deviations": spec.size - spec.deviations}
+    plain |= {"scaling": [x.tolist() for x in scaling] if scaling else None}
+    return FragmentPlan(engine.config.rollout_steps, limit, plain, engine.action_keys)
+
+
+def policy_values(engine: HostEngine) -> NDArray[np.float32]:
+    """Weights, and shift and scale of observations, in one row."""
+    scaling = observation_scaling(engine.state, engine.config.normalise_observations)
+    return np.concatenate([engine.state.weights[0].numpy(), *(x[0] for x in scaling)], dtype=np.float32)
