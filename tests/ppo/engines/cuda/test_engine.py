@@ -111,7 +111,7 @@ def test_minibatches_are_shares_of_the_environments_in_a_new_order_each_time():
                 first = torch.searchsorted(row, row)  # the first sample of each one's row
                 assert torch.equal(words[sample], words[sample[first]])
                 assert len(words[sample].unique(dim=0)) == row[-1] + 1
-                assert row[-1] < engine._room
+                assert row[-1] < engine._room == engine._made[engine._room].words.shape[1]
                 if part == 0:
                     seen.add(tuple(envs.tolist()))
         engine.update(update / 2)
@@ -158,7 +158,7 @@ def test_out_of_memory_makes_smaller_pieces(monkeypatch):
         tried.append(rows)
         if len(tried) == 1:
             raise torch.OutOfMemoryError
-        allocate(rows)
+        return allocate(rows)
 
     monkeypatch.setattr(engine, "_allocate_piece", fails_once)
     for one in (engine, plain):
@@ -167,6 +167,16 @@ def test_out_of_memory_makes_smaller_pieces(monkeypatch):
     assert engine._pieces == 2
     assert engine.notes == ["out of memory: minibatches are computed in 2 pieces"]
     compare(engine, plain)
+
+
+def test_buffers_of_the_latest_two_sizes_are_kept():
+    engine, _ = pair(n=32, steps=40, horizon=20)
+    engine._forget_pieces()
+    for rows, kept in ((100, [256]), (300, [256, 512]), (200, [512, 256]), (900, [256, 1024]), (5000, [1024, 1280])):
+        engine._make_room(rows)
+        assert list(engine._made) == kept
+        assert engine._room == kept[-1]
+    assert engine._sorted.size == 1280
 
 
 def test_a_policy_past_its_limit_sits_out_the_rest():

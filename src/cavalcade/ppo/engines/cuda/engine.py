@@ -25,19 +25,16 @@ from cavalcade.ppo.engines.cuda.acting import Acting, DistinctActing, PlainActin
 from cavalcade.ppo.engines.cuda.dedup import SortedSamples
 from cavalcade.ppo.engines.cuda.network import Network
 from cavalcade.ppo.engines.cuda.ops import Ops
+from cavalcade.ppo.engines.cuda.piece import Piece, room_for
 from cavalcade.ppo.engines.cuda.rollout import PackedRollout
-from cavalcade.ppo.engines.cuda.row_loss import GROUP, Experience
+from cavalcade.ppo.engines.cuda.row_loss import Experience
 from cavalcade.ppo.objective import METRICS, Coefficients
 from cavalcade.ppo.returns import return_scale
 from cavalcade.ppo.rollout import Episodes
 
 TOO_LARGE = "games, networks or experience do not fit into the GPU; lower --num-envs, --rollout-steps or --policies"
 _ON_HOST = ("counters",)  # fields of the state that stay on the host
-_UNIT, _MARGIN, _EXCESS = (
-    256,
-    1.25,
-    3,
-)  # room for rows: at least, times those found; less when it is so many times
+_KEPT = 2  # sizes of an update's buffers and their graphs
 
 
 class CudaEngine(PopulationEngine):
@@ -75,7 +72,8 @@ class CudaEngine(PopulationEngine):
         self._graphs: dict[str, Any] = {}
         self._means: tuple[Tensor, Tensor] | None = None  # of the latest update, written by its graph
         self._changed = False  # state, keys or games, from outside
-        self._room, self._pieces = 0, config.grad_accum  # rows of a piece of a minibatch; pieces of each
+        self._pieces = config.grad_accum  # of a minibatch
+        self._room, self._made = 0, dict[int, Piece]()  # rows of a piece that there is room for; buffers by room
         self._allocate()
         self._cut()
 
@@ -94,6 +92,7 @@ class CudaEngine(PopulationEngine):
         parts, distinct = c.minibatches * self._pieces, c.dedup != "off"
         self._sorted = SortedSamples(self._ops, self.rollout, c.epochs, parts, distinct=distinct)
         self._graphs.pop("rollout", None)
+        self._forget_pieces()
 
     def _found(self) -> int:
         """Reads how many rows there are: the most in a piece of a minibatch; notes their share of all samples."""
@@ -102,41 +101,46 @@ class CudaEngine(PopulationEngine):
         return most
 
     def _make_room(self, rows: int) -> None:
-        """Allocates the buffers of a piece of a minibatch for so many rows; makes smaller pieces if memory runs out."""
-        if rows <= self._room <= max(_EXCESS * rows, _UNIT):
-            return
+        """Chooses the buffers of a piece of a minibatch for so many rows; makes smaller pieces if memory runs out."""
         share = self.config.num_envs // self.config.minibatches
-        recorded = "update" in self._graphs
-        self._graphs.pop("update", None)
         while True:
+            room = room_for(rows, self._sorted.size)
+            if room == self._room:
+                return
+            if self._room in self._made:
+                self._made[self._room].graph = self._graphs.get("update")
             try:
-                self._allocate_piece(rows)
+                self._made[room] = self._made.pop(room, None) or self._allocate_piece(room)  # the latest is last
                 break
             except torch.OutOfMemoryError:
+                if self._made:  # try again without those
+                    self._forget_pieces()
+                    continue
                 if share % (2 * self._pieces):
                     raise TrainingError(TOO_LARGE) from None
                 self._pieces *= 2
-                self.__dict__.pop("_network", None)  # its memory is needed
-                torch.cuda.empty_cache()
                 self._cut()
                 self._sorted.find(self._orders, self._counter)
                 rows = self._found()
                 self.notes = [f"out of memory: minibatches are computed in {self._pieces} pieces"]
-        if recorded:
-            self._graphs["update"] = None  # everything is compiled: record it at once
+        for old in list(self._made)[:-_KEPT]:
+            del self._made[old]
+        self._room = room
+        if "update" in self._graphs:  # it was run once: everything is compiled
+            self._graphs["update"] = self._made[room].graph
 
-    def _allocate_piece(self, rows: int) -> None:
-        """Allocates networks and gradients for so many rows, and some more."""
-        policies, zeros, size = self.policies, self._zeros, self._sorted.size
-        self._room = room = min(max(int(_MARGIN * rows) // _UNIT + 1, 1) * _UNIT, -(-size // 8) * 8)
-        self._network = Network(self.spec, self.state.weights, room, self._kind)
-        self._words = zeros(policies, room, self.games.words.shape[1], of=torch.int64)
-        self._d_logits, self._d_values = zeros(policies, room, self.spec.padded_actions), zeros(policies, 1, room)
-        self._chunk = self._ops.chunk_size(policies * size)
-        chunks = policies * -(-size // self._chunk)
-        self._partial = zeros(2 * chunks, self.spec.actions + 1)
-        self._sums = zeros(policies * -(-size // (self._chunk * GROUP)), self.spec.actions + 1)
-        self._terms = zeros(len(METRICS), chunks)
+    def _forget_pieces(self) -> None:
+        """Frees the memory of buffers and graphs."""
+        self._room = 0
+        self._made.clear()
+        if "update" in self._graphs:
+            self._graphs["update"] = None
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
+
+    def _allocate_piece(self, room: int) -> Piece:
+        size, width = self._sorted.size, self.games.words.shape[1]
+        return Piece.allocate(self._ops, self.spec, self.state.weights, room, size, width, self._kind)
 
     def _allocate(self) -> None:
         """Allocates everything else that kernels read and write."""
@@ -300,22 +304,21 @@ class CudaEngine(PopulationEngine):
 
     def _piece(self, epoch: int, part: int, gradient: Tensor) -> Tensor:
         """As `_minibatch`, for a piece of it."""
-        r, ops, net, b = self.rollout, self._ops, self._network, self._sorted.size
+        r, ops, y, b = self.rollout, self._ops, self._made[self._room], self._sorted.size
         s, first = self._sorted.of(epoch), part * self.policies * b
-        ops.take_row(self.policies * b, s, first, b, r.words.flatten(0, 2), self._words)
-        self.games.observe(self._words, net.x)
-        logits, values = net.forward()
-        self._d_logits.zero_()
-        self._d_values.zero_()
-        x = Experience(r.mask.flatten(0, 2), *(
-            y.flatten() for y in (r.action, r.log_prob, r.value, r.advantage, r.returns)
-        ))  # fmt: skip
+        ops.take_row(self.policies * b, s, first, b, r.words.flatten(0, 2), y.words)
+        self.games.observe(y.words, y.network.x)
+        logits, values = y.network.forward()
+        y.d_logits.zero_()
+        y.d_values.zero_()
+        samples = (r.action, r.log_prob, r.value, r.advantage, r.returns)
+        x = Experience(r.mask.flatten(0, 2), *(one.flatten() for one in samples))
         ops.row_loss(
-            self.policies, self.spec.actions, b, self._chunk, self._coefficients, first, s, x, logits, values,
-            self._d_logits, self._d_values, self._partial, self._sums, self._terms,
+            self.policies, self.spec.actions, b, y.chunk, self._coefficients, first, s, x, logits, values, y.d_logits,
+            y.d_values, y.parts, y.sums, y.terms,
         )  # fmt: skip
-        net.backward(self._d_logits, self._d_values, gradient)
-        return self._terms.view(len(METRICS), self.policies, -1).sum(2)
+        y.network.backward(y.d_logits, y.d_values, gradient)
+        return y.terms.view(len(METRICS), self.policies, -1).sum(2)
 
     def prepare(self, progress: float | NDArray) -> None:
         r, s, n = self.rollout, self.state, self.games.num_envs
