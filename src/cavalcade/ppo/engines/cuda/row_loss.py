@@ -45,21 +45,24 @@ class Scratch(NamedTuple):
 
 
 class Sorted(NamedTuple):
-    """The samples of all minibatches of an epoch, (P·b) per minibatch, policy by policy, sorted by row."""
+    """The samples of all minibatches of an epoch, (P·b) per minibatch, policy by policy, sorted by row.
 
-    sample: np.ndarray  # int32: index of the sample in the rollout
-    row: np.ndarray  # int32: row in the minibatch and policy, from 0, never decreasing
+    Arrays or tensors, as in `Experience`.
+    """
+
+    sample: Any  # int32: index of the sample in the rollout
+    row: Any  # int32: row in the minibatch and policy, from 0, never decreasing
 
 
 class Experience(NamedTuple):
     """The rollout, flat: (P·T·N, …)."""
 
-    masks: np.ndarray  # (…, ⌈A / WORD⌉): a bit per action
-    action: np.ndarray
-    log_prob: np.ndarray
-    value: np.ndarray
-    advantage: np.ndarray
-    returns: np.ndarray
+    masks: Any  # (…, ⌈A / WORD⌉): a bit per action
+    action: Any
+    log_prob: Any
+    value: Any
+    advantage: Any
+    returns: Any
 
 
 TERMS, SCRATCH = Terms(), Scratch()
