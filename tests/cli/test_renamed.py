@@ -29,7 +29,7 @@ OLD = [
     (METTAGRID, "", "keep", 9, "keep_checkpoints", 9),
     (SEARCH, "", "keep", 9, "keep_checkpoints", 9),
     (METTAGRID, "", "replay_every", 7, "record_every", 7),
-    (f"{GYM} --backend ray", "", "correction", False, "vtrace", False),
+    (f"{GYM} --backend ray", "", "correction", False, "host.vtrace", False),
     (SEARCH, "", "together", 5, "parallel_orders", 5),
     (SEARCH, "", "engine", "ray", "executor", "ray"),
     (SEARCH, "", "engine", "local", "executor", "local"),

@@ -23,6 +23,22 @@ def test_one_process_at_a_time(tmp_path):
         pass
 
 
+@pytest.mark.parametrize("error", [ConfigError, RunError])
+def test_what_is_refused_leaves_no_folder(tmp_path, error):
+    with pytest.raises(error), RunDirectory(tmp_path / "runs" / "a", Cage2Config).locked():
+        raise error("no")
+    assert not (tmp_path / "runs").exists()
+    run = RunDirectory(tmp_path / "runs" / "a", Cage2Config)
+    with pytest.raises(error), run.locked():
+        begin_and_fail(run, error)
+    assert (run.path / "notes").exists()
+
+
+def begin_and_fail(run, error):
+    (run.path / "notes").touch()
+    raise error("no")
+
+
 def test_a_run_is_never_begun_twice(tmp_path):
     run = RunDirectory(tmp_path, Cage2Config)
     run.begin(Cage2Config(seed=3), provenance() | {"threads": 2})

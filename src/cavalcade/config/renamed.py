@@ -19,6 +19,7 @@ _VALUES = {
     "rows": ("dedup", _DEDUP),
     "learner": ("engine", _ENGINES),
 }
+_LAG = ("staleness", "vtrace", "correction")
 # One word stood for several things: what it means now depends on the value.
 _MEANINGS = {
     ("engine", "local"): "executor",
@@ -40,10 +41,10 @@ def setting(name: str, value: Any) -> tuple[str, Any]:
 
 def moved(plain: dict[str, Any], known: Iterable[str]) -> dict[str, Any]:
     """Settings of a run with those that belong to a group now; they had an effect with backend ray only."""
-    lag = {name: plain[name] for name in ("staleness", "vtrace") if name in plain}
+    lag = {_NAMES.get(name, name): plain[name] for name in _LAG if name in plain}
     if not lag or "host" not in known or "staleness" in known:
         return plain
-    rest, host = {name: value for name, value in plain.items() if name not in lag}, plain.get("host", {})
+    rest, host = {name: value for name, value in plain.items() if name not in _LAG}, plain.get("host", {})
     return rest | {"host": lag | host} if host.get("backend") == "ray" else rest
 
 

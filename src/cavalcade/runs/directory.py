@@ -6,7 +6,7 @@ import os
 import platform
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -48,9 +48,12 @@ class RunDirectory(Generic[C]):
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Locks the directory for this process; the lock ends with the process, however it ends."""
+        """Locks the directory for this process; the lock ends with the process, however it ends.
+
+        If a run is refused, folders that were made for it are removed.
+        """
         try:
-            make_folder(self.path)
+            new = make_folder(self.path)
             handle = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT)
         except OSError as error:
             raise RunError(f"{self.path} cannot be created or written: {error.strerror}") from None
@@ -59,6 +62,13 @@ class RunDirectory(Generic[C]):
             raise RunError(f"{self.path} is in use by another process; wait for it, or choose another --run")
         try:
             yield
+        except (ConfigError, RunError):
+            if new and os.listdir(self.path) == [LOCK]:
+                (self.path / LOCK).unlink()
+                with suppress(OSError):  # another process has put something there
+                    for folder in new:
+                        folder.rmdir()
+            raise
         finally:
             os.close(handle)
 

@@ -42,9 +42,10 @@ def replacing(path: Path) -> Iterator[Path]:
         raise
 
 
-def make_folder(path: Path) -> None:
-    """Makes a folder and those above it, and flushes what is new."""
+def make_folder(path: Path) -> list[Path]:
+    """Makes a folder and those above it, and flushes what is new; returns the new ones, the innermost first."""
     new = [folder for folder in (path, *path.parents) if not folder.exists()]
     path.mkdir(parents=True, exist_ok=True)
     for folder in new:
         to_disk(folder.parent)
+    return new
