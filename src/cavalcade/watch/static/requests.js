@@ -35,7 +35,7 @@ export function first(page, params = {}) {
 
 function begin(request) {
   const answer = api(...request);
-  answer.catch(() => {}); // whoever waits for it reports it
+  answer.catch(() => {}); // its caller reports the error
   return answer;
 }
 

@@ -179,6 +179,17 @@ def test_buffers_of_the_latest_two_sizes_are_kept():
     assert engine._sorted.size == 1280
 
 
+def test_metrics_are_where_the_graph_of_any_size_writes_them():
+    engine, _ = pair()
+    places = set()
+    for rows in (100, 1000):
+        engine.collect()
+        engine._make_room(rows)
+        engine.update(0.0)
+        places.add(tuple(x.data_ptr() for x in engine._means))
+    assert len(places) == 1
+
+
 def test_a_policy_past_its_limit_sits_out_the_rest():
     engine, plain = pair(target_kl=1e-9)
     for one in (engine, plain):

@@ -70,7 +70,8 @@ class CudaEngine(PopulationEngine):
         self._acting = self._make_acting()
         self._gradient, self._part = (torch.zeros_like(self.state.weights) for _ in range(2))
         self._graphs: dict[str, Any] = {}
-        self._means: tuple[Tensor, Tensor] | None = None  # of the latest update, written by its graph
+        # Of the latest update: of metrics and of gradient norms. Every graph of an update writes them here.
+        self._means = self._zeros(len(METRICS), self.policies), self._zeros(self.policies)
         self._changed = False  # state, keys or games, from outside
         self._pieces = config.grad_accum  # of a minibatch
         self._room, self._made = 0, dict[int, Piece]()  # rows of a piece that there is room for; buffers by room
@@ -191,7 +192,6 @@ class CudaEngine(PopulationEngine):
         rates = learning_rates(self, progress)
         self._rates.copy_(torch.as_tensor(np.asarray(rates)), non_blocking=True)
         self._run("update", self._update)
-        assert self._means is not None
         found = named(*self.on_host(*self._means), rates) | self.finish()
         self.timer.lap("update")
         return found
@@ -199,7 +199,8 @@ class CudaEngine(PopulationEngine):
     @torch.no_grad()
     def _update(self) -> None:
         self.prepare(0.0)
-        self._means = optimise(self, self._rates, self._limit_kl)
+        for kept, found in zip(self._means, optimise(self, self._rates, self._limit_kl), strict=True):
+            kept.copy_(found)
 
     def array(self, values: NDArray) -> Tensor:
         return torch.as_tensor(np.asarray(values), dtype=self.dtype).to(self.device)
