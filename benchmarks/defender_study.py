@@ -1,30 +1,32 @@
 """Compares ways to train a CAGE-2 defender: several seeds each, on validation games.
 
-    python benchmarks/defender_study.py RECIPE "OPTIONS" ["OPTIONS" …] [--policies 6] [--episodes 1000000] [--runs DIR]
+    python benchmarks/defender_study.py RECIPE "SETTINGS" ["SETTINGS" …] [--policies 6] [--episodes 1000000] [--runs DIR]
 
-OPTIONS are options of `cavalcade train cage2`, one string per variant ("" for the recipe as it is). Prints, for each,
+SETTINGS are those of `cavalcade train cage2`, one string per variant: "critic=true-state hidden=128,128" ("" for the
+recipe as it is; init=RUN starts from trained weights). Prints, for each,
 seconds of training, the score of every seed by the objective of its training on games that neither training nor official
 scores use, and the parts of both Reds.
 """
 
 import argparse
-import shlex
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import yaml
 
 from benchmarks.model_zoo import validation_returns
-from cavalcade import load_policy
-from cavalcade.cli import main as cavalcade
+from cavalcade import load_policy, train
 
 
-def train(recipe: str, options: str, policies: int, episodes: int, run: Path) -> float:
-    """Trains a variant; returns seconds, compilation and scores included."""
-    sizes = ["--policies", str(policies), "--episodes", str(episodes), "--run", str(run)]
-    began = time.perf_counter()
-    cavalcade(["train", "cage2", "--recipe", recipe, *sizes, *shlex.split(options)])
-    return time.perf_counter() - began
+def settings_of(text: str) -> dict[str, Any]:
+    """Settings by name: numbers, words, and lists with commas."""
+    found = {}
+    for name, given in (part.split("=", 1) for part in text.split()):
+        values = [yaml.safe_load(value) for value in given.split(",")]
+        found[name] = tuple(values) if "," in given or name in ("extras", "hidden") else values[0]
+    return found
 
 
 def main() -> None:
@@ -37,7 +39,9 @@ def main() -> None:
     given = parser.parse_args()
     for i, options in enumerate(given.variants):
         run = given.runs / f"study-{given.recipe}-{i}"
-        seconds = train(given.recipe, options, given.policies, given.episodes, run)
+        began, sizes = time.perf_counter(), {"policies": given.policies, "episodes": given.episodes}
+        train("cage2", run=run, recipe=given.recipe, progress=False, **sizes | settings_of(options))
+        seconds = time.perf_counter() - began
         returns = validation_returns(load_policy(run))
         totals = sum(returns.values())
         order = np.argsort(-totals)
