@@ -1,11 +1,10 @@
 """Compares ways to train a CAGE-2 defender: several seeds each, on validation games.
 
-    python benchmarks/defender_study.py RECIPE "SETTINGS" ["SETTINGS" …] [--policies 6] [--episodes 1000000] [--runs DIR]
+    python benchmarks/defender_study.py RECIPE "SETTINGS" ["SETTINGS" …] [--policies 6] [--episodes 1000000]
 
 SETTINGS are those of `cavalcade train cage2`, one string per variant: "critic=true-state hidden=128,128" ("" for the
-recipe as it is; init=RUN starts from trained weights). Prints, for each,
-seconds of training, the score of every seed by the objective of its training on games that neither training nor official
-scores use, and the parts of both Reds.
+recipe as it is; init=RUN starts from trained weights). Prints, for each, seconds of training, the score of every seed
+by the objective of its training on games that neither training nor official scores use, and the parts of both Reds.
 """
 
 import argparse
@@ -15,8 +14,8 @@ from typing import Any
 
 import numpy as np
 import yaml
-
 from benchmarks.model_zoo import validation_returns
+
 from cavalcade import load_policy, train
 
 
@@ -45,7 +44,9 @@ def main() -> None:
         returns = validation_returns(load_policy(run))
         totals = sum(returns.values())
         order = np.argsort(-totals)
-        print(f"{given.recipe} {options or '(as it is)'}: {seconds:.0f} s, mean {totals.mean():.2f}, best {totals.max():.2f}")
+        print(
+            f"{given.recipe} {options or '(as it is)'}: {seconds:.0f} s, mean {totals.mean():.2f}, best {totals.max():.2f}"
+        )
         for name, values in {"total": totals, **returns}.items():
             print(f"  {name:<8}", " ".join(f"{x:.2f}" for x in values[order]), flush=True)
 

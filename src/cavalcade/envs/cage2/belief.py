@@ -11,14 +11,15 @@ import numba
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from cavalcade.core.contract import SavedState
 from cavalcade.core.errors import at_least
 from cavalcade.core.jit import all_threads, kernel, rule
-from cavalcade.core.rng import GOLDEN, environment_key, mix
-from cavalcade.envs.cage2 import game
+from cavalcade.core.rng import GOLDEN, mix
+from cavalcade.envs.cage2 import cpu, game
 from cavalcade.envs.cage2.copying import copy_game
 from cavalcade.envs.cage2.env import Cage2
 from cavalcade.envs.cage2.scenario import MIXED, NUM_HOSTS
-from cavalcade.envs.cage2.state import State, allocate, host_bits
+from cavalcade.envs.cage2.state import GAME_FIELDS, WIDTHS, State, allocate, host_bits
 
 ATTEMPTS = 64  # for each particle of a step, before another one is copied
 _STREAM = np.uint64(4)  # of draws that no other stream has
@@ -123,8 +124,9 @@ class Belief:
         size = self.num_envs * self.particles
         self.state: State = allocate(2 * size)  # particles of this step and of the step before
         self._source, self._goal = 0, size
+        self._seed = np.zeros(self.num_envs, np.uint64)
         indices = np.arange(self.num_envs, dtype=np.uint64)
-        self._seed = np.array([environment_key(_STREAM, np.uint64(seed), i) for i in indices], np.uint64)
+        cpu.derive_keys(_STREAM, np.full(self.num_envs, seed, np.uint64), indices, self._seed)
         self.found = np.zeros(self.num_envs, np.int64)  # particles of the latest step that are no copies
         self.reset()
 
@@ -144,14 +146,18 @@ class Belief:
         self.lost += int((self.found == 0).sum())
         self._source, self._goal = self._goal, self._source
 
-    @property
-    def rows(self) -> slice:
-        """Where the particles of this step are in `state`: M of the first game, M of the second and so on."""
-        return slice(self._source, self._source + self.num_envs * self.particles)
+    def save(self, particles: NDArray[np.int64]) -> SavedState:
+        """Some particles as a saved state that `Cage2.load_state` takes; particle i of game e is e · M + i."""
+        rows, fields = particles + self._source, {}
+        for name in GAME_FIELDS:
+            field = getattr(self.state, name)
+            fields[name] = field.reshape(-1, WIDTHS[name])[rows] if name in WIDTHS else field[rows]
+        return fields
 
     def marginals(self) -> Marginals:
         """Probabilities by host and of the agent."""
-        s, rows, shape = self.state, self.rows, (self.num_envs, self.particles)
+        s, shape = self.state, (self.num_envs, self.particles)
+        rows = slice(self._source, self._source + self.num_envs * self.particles)
 
         def share(sets: NDArray) -> NDArray[np.float32]:
             return host_bits(sets).reshape(*shape, NUM_HOSTS).mean(axis=1, dtype=np.float32)

@@ -85,7 +85,9 @@ class Cage2(Environment):
         bits = extras_bits(extras)
         if one_of("critic", critic, CRITICS):
             if bits & observe.TRUTH:
-                raise ConfigError(f"critic is {critic} and extras has truth; the policy would see it too, leave one out")
+                raise ConfigError(
+                    f"critic is {critic} and extras has truth; the policy would see it too, leave one out"
+                )
             bits, self.critic_values = bits | observe.TRUTH, TRUTH_VALUES
         self.params = Params(
             revision=one_of("revision", revision, REVISIONS),

@@ -1,7 +1,7 @@
 """The hidden state as observation values: for critics that may see it, and for policies that bound what Blue can reach.
 
-Together with the table and the extra `decoys` these bits determine the distribution of everything that follows. Remembered
-ports are given as the exploits that they suggest, which is all that Red uses them for.
+Together with the table and the extra `decoys` these bits determine the distribution of everything that follows.
+Remembered ports are given as the exploits that they suggest, which is all that Red uses them for.
 """
 
 import numpy as np
@@ -20,12 +20,9 @@ _FLAG = _TARGET + NUM_HOSTS
 _SUBNETS = _FLAG + _FLAGS
 _SWEPT = _SUBNETS + 3
 _OPTION_HOSTS = 7  # hosts whose options are in one word
-# Bits of each word: what Red holds, what it knows, Meander's lists, agent and plan, its latest targets, exploit options.
-TRUTH_BITS = np.array(
-    [_SETS, _SETS, _SETS, _SWEPT + 3, 2 * NUM_HOSTS, _OPTION_HOSTS * NUM_EXPLOITS]
-    + [(NUM_HOSTS - _OPTION_HOSTS) * NUM_EXPLOITS],
-    np.int64,
-)
+# Bits of each word: what Red holds, what it knows, Meander's lists, agent and plan, latest targets, exploit options.
+_OPTION_BITS = (_OPTION_HOSTS * NUM_EXPLOITS, (NUM_HOSTS - _OPTION_HOSTS) * NUM_EXPLOITS)
+TRUTH_BITS = np.array([_SETS, _SETS, _SETS, _SWEPT + 3, 2 * NUM_HOSTS, *_OPTION_BITS], np.int64)
 TRUTH_WORDS, TRUTH_VALUES = len(TRUTH_BITS), int(TRUTH_BITS.sum())
 
 
@@ -69,7 +66,9 @@ def write_truth(s, e, words, w):
     """The hidden state as `TRUTH_WORDS` integers, into row e from column w on."""
     words[e, w] = four_sets(s.user[e], s.flagged[e], s.privileged[e], s.malware[e])
     words[e, w + 1] = four_sets(s.addresses[e], s.hostnames[e], s.scanned[e], s.mail_fixed[e])
-    words[e, w + 2] = four_sets(s.meander_scanned[e], s.meander_exploited[e], s.meander_escalated[e], s.meander_owned[e])
+    words[e, w + 2] = four_sets(
+        s.meander_scanned[e], s.meander_exploited[e], s.meander_escalated[e], s.meander_owned[e]
+    )
     words[e, w + 3] = plan(s, e)
     words[e, w + 4] = member(s.meander_last_exploit[e]) | member(s.meander_last_host[e]) << NUM_HOSTS
     words[e, w + 5] = options(s, e, 0, _OPTION_HOSTS)

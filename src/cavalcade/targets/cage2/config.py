@@ -79,7 +79,7 @@ class Cage2Config(Cage2BaseConfig):
     """What training maximises: the return, or the nine-cell score of the official protocol, in which a step counts as
     often as the horizons 30, 50 and 100 include it. Logged returns are then weighted too."""
     critic: Literal["observation", "true-state"] = "observation"
-    """What the critic sees: the observation, or the hidden state besides it, in training only; the policy never does."""
+    """What the critic sees: the observation, or the hidden state besides it; the policy never sees that."""
     precision: Literal["fp32", "tf32", "bf16"] = "tf32"
     """On a GPU: precision of matrix products; weights stay in fp32."""
 
