@@ -44,9 +44,8 @@ def main() -> None:
         returns = validation_returns(load_policy(run))
         totals = sum(returns.values())
         order = np.argsort(-totals)
-        print(
-            f"{given.recipe} {options or '(as it is)'}: {seconds:.0f} s, mean {totals.mean():.2f}, best {totals.max():.2f}"
-        )
+        scores = f"mean {totals.mean():.2f}, best {totals.max():.2f}"
+        print(f"{given.recipe} {options or '(as it is)'}: {seconds:.0f} s, {scores}")
         for name, values in {"total": totals, **returns}.items():
             print(f"  {name:<8}", " ".join(f"{x:.2f}" for x in values[order]), flush=True)
 
