@@ -12,13 +12,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cavalcade.core.contract import SavedState
-from cavalcade.core.errors import at_least
+from cavalcade.core.errors import ConfigError, at_least
 from cavalcade.core.jit import all_threads, kernel, rule
 from cavalcade.core.rng import GOLDEN, mix
 from cavalcade.envs.cage2 import cpu, game
 from cavalcade.envs.cage2.copying import copy_game
 from cavalcade.envs.cage2.env import Cage2
-from cavalcade.envs.cage2.scenario import MIXED, NUM_HOSTS
+from cavalcade.envs.cage2.scenario import MIXED, NUM_HOSTS, OWN
 from cavalcade.envs.cage2.state import GAME_FIELDS, WIDTHS, State, allocate, host_bits
 
 ATTEMPTS = 64  # for each particle of a step, before another one is copied
@@ -58,19 +58,19 @@ def advance_game(e, s, p, seed, clock, count, attempts, source, goal, action, ta
     corrected, so that what Blue sees stays true.
     """
     first, found = e * count, 0
-    for i in range(count):
-        for a in range(attempts):
-            counter = ((clock * count + i) * attempts + a) * 2
-            target = goal + first + found
-            if attempt(s, p, seed[e], counter, first, source, target, count, action, table):
+    for i in range(2 * count):  # the second half only if no particle of the first explains the table
+        if i == count and found:
+            break
+        for a in range(attempts if i < count else 1):
+            counter = (clock * 2 * count + i) * attempts + a
+            target = goal + first + (found if i < count else i - count)
+            agrees = attempt(s, p, seed[e], counter, first, source, target, count, action, table)
+            if i >= count:
+                s.table[target] = table
+            elif agrees:
                 found += 1
                 break
-    if found == 0:
-        for i in range(count):
-            counter = (clock * count + i) * attempts * 2 + 1
-            attempt(s, p, seed[e], counter, first, source, goal + first + i, count, action, table)
-            s.table[goal + first + i] = table
-    else:
+    if found:
         for i in range(found, count):
             copy_game(s, goal + first + i % found, goal + first + i)
     return found
@@ -119,6 +119,8 @@ class Belief:
 
     def __init__(self, env: Cage2, particles: int = 256, *, red: int = MIXED, seed: int = 0):
         self.num_envs, self.particles = env.spec.num_envs, at_least("particles", particles, 1)
+        if (env.state.red_setting >= OWN).any():
+            raise ConfigError("the Red is user-defined; beliefs are over the agents of the challenge")
         self.params = env.params._replace(autoreset=0)
         self._red, self._threads = red, env.threads
         size = self.num_envs * self.particles
@@ -138,10 +140,14 @@ class Belief:
     def update(self, actions: ArrayLike, tables: NDArray[np.int64]) -> None:
         """Takes in a step: Blue's actions (N,) and the tables (N,) that it saw afterwards, as `packed` has them."""
         threads = min(self._threads, all_threads(), self.num_envs)
-        advance_threads(
+        given = (
             self.state, self.params, self._seed, self._clock, self.particles, ATTEMPTS, self._source, self._goal,
-            np.asarray(actions, np.int32), np.ascontiguousarray(tables), self.found, threads,
+            np.asarray(actions, np.int32), np.ascontiguousarray(tables), self.found,
         )  # fmt: skip
+        if threads > 1:
+            advance_threads(*given, threads)
+        else:
+            advance_range(*given, 0, self.num_envs)
         self._clock += 1
         self.lost += int((self.found == 0).sum())
         self._source, self._goal = self._goal, self._source

@@ -19,7 +19,6 @@ from cavalcade.envs.cage2.reward import HORIZONS, OBJECTIVES, PROTOCOL
 from cavalcade.envs.cage2.scenario import REVISIONS
 from cavalcade.ppo.distinct_runner import DistinctRunner
 from cavalcade.ppo.mlp_policy import MlpPolicy
-from cavalcade.targets.cage2.evaluation import task_of
 
 CANDIDATES = 12
 MARGIN = 2.0  # standard errors by which a candidate must be better than the policy's own choice
@@ -49,7 +48,7 @@ class Planner:
         self.continuations = at_least("continuations", continuations, 0)
         self._candidates, self._seed = at_least("candidates", candidates, 1), seed
         self._policy, self._actor = policy, DistinctRunner(policy.runner(0))
-        self._shown: dict[str, Any] = task_of(policy).shown
+        self._shown: dict[str, Any] = policy.config.task.shown
         self._belief: Belief | None = None
         self._decisions = self._changes = 0
         self.lost = 0
