@@ -95,7 +95,7 @@ def recorded(
 
 
 def belief_data(belief: Belief) -> dict[str, Any]:
-    """What Blue can conclude from all that it has seen: probabilities of the agents, and of Red's level on each host."""
+    """What Blue can conclude from all that it has seen: probabilities of the agents, and of Red's levels on hosts."""
     found = belief.marginals()
     levels = zip(found.user[0].tolist(), found.privileged[0].tolist(), strict=True)
     agents = {name: round(p, 2) for name, p in zip(REDS, found.agent[0].tolist(), strict=False) if p >= 0.005}
