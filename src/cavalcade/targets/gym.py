@@ -49,8 +49,8 @@ class GymConfig(SteppedConfig):
     infos: tuple[str, ...] = ()
     """Keys of an episode's last info to record as episode statistics, e.g. is_success."""
     critic: Literal["observation", "true-state"] = "observation"
-    """What the critic sees: the observation, or also what the environment's method true_state() returns; the policy never
-    sees that."""
+    """What the critic sees: the observation, or also what the environment's method true_state() returns; the policy
+    never sees that."""
     device: Device = "auto"
     """Device of the updates: cuda, a GPU, which images and recurrent policies also act on; auto is the CPU."""
     checkpoint_every: int = whole(50, 0)

@@ -124,6 +124,7 @@ class AppendTrueState(gymnasium.ObservationWrapper):
         self.observation_space = Box(-np.inf, np.inf, (size,), np.float32)
 
     def observation(self, observation: Any) -> np.ndarray:
+        """Observation and true state in a row."""
         flat = flatten(self.env.observation_space, observation)
         return np.concatenate([np.ravel(flat), np.ravel(self._true_state())]).astype(np.float32)
 
