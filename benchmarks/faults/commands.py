@@ -18,7 +18,7 @@ TINY = ("--hidden", "8", "--threads", "1", "--quiet")
 PPO = (*TINY, "--num-envs", "2", "--rollout-steps", "5", "--checkpoint-every", "2", "--keep-checkpoints", "2")
 CAGE2 = ("train", "cage2", *PPO, "--horizon", "5", "--episodes", "12", "--device", "cpu")
 METTAGRID = (
-    "train", "mettagrid", "--env-options", "agents=2,size=9,max_steps=10,mines=3,tokens=60", "--num-envs", "2",
+    "train", "mettagrid", "--env-options", "agents=2,size=9,max_steps=10,mines=3,tokens=120", "--num-envs", "2",
     "--batch-size", "64", "--minibatch-size", "32", "--bptt-horizon", "8", "--width", "8", "--device", "cpu",
     "--threads", "1", "--steps", "512", "--checkpoint-every", "2", "--keep-checkpoints", "2", "--quiet",
 )  # fmt: skip
