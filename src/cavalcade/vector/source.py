@@ -9,6 +9,7 @@ observations, oldest first.
 
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -94,7 +95,8 @@ def gym_source(
             check_api(unwrapped(env)[0], name)
             _CHECKED.add(what)
     finally:
-        env.close()
+        with suppress(Exception):  # nothing is lost
+            env.close()
     made = {
         "name": name,
         "options": given,
