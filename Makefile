@@ -15,7 +15,7 @@ INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint $
 test test-fast tests warm-up: export OMP_WAIT_POLICY := passive
 test test-fast tests: export RAY_worker_niceness := 0
 
-.PHONY: run test test-fast lint types warm-up tests bench clean
+.PHONY: run test test-fast lint types warm-up tests bench docs clean
 
 run: $(VENV)/installed
 	$(BIN)/cavalcade search cage2
@@ -41,6 +41,9 @@ tests: $(VENV)/installed-test
 	tests/install_chromium.sh
 	$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder
 
+docs: $(VENV)/installed-docs  # the site, in docs/_build/html; warnings are errors
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
+
 bench: $(VENV)/installed
 	$(BIN)/cavalcade bench sim
 	$(BIN)/cavalcade bench envs
@@ -60,6 +63,10 @@ $(VENV)/installed: pyproject.toml $(CONSTRAINTS) $(BIN)/python
 
 $(VENV)/installed-test: pyproject.toml $(CONSTRAINTS) $(BIN)/python
 	$(INSTALL) --editable '.[test]'
+	touch $@ $(VENV)/installed
+
+$(VENV)/installed-docs: pyproject.toml $(CONSTRAINTS) $(BIN)/python
+	$(INSTALL) --editable '.[docs,sb3,ray]'
 	touch $@ $(VENV)/installed
 
 clean:
