@@ -1,10 +1,14 @@
-"""The directive `{command}`: a command's options as a table, from the rows that `--help` prints.
+"""Directives that show options as a table, from the rows that `--help` prints: those of a command, or of a dataclass.
 
 ```{command} train cage2
+```
+
+```{options} cavalcade.targets.watch:WatchOptions
 ```
 """
 
 from collections.abc import Iterator
+from importlib import import_module
 
 from docutils import nodes
 from docutils.parsers.rst import Directive
@@ -12,7 +16,7 @@ from sphinx.application import Sphinx
 
 from cavalcade.cli.examples import EXAMPLES
 from cavalcade.cli.help import Page, common_first, described
-from cavalcade.cli.options import Option
+from cavalcade.cli.options import Option, options_of
 from cavalcade.cli.pages import stored
 
 
@@ -27,6 +31,16 @@ class Command(Directive):
         if page is None:
             raise self.error(f"no command {self.arguments[0]!r}; it must be one of {', '.join(stored())}")
         return list(_parts(page))
+
+
+class Options(Directive):
+    """Options of a dataclass that no page of help shows, as module:name."""
+
+    required_arguments = 1
+
+    def run(self) -> list[nodes.Node]:
+        module, _, name = self.arguments[0].partition(":")
+        return [_table(options_of(getattr(import_module(module), name)))]
 
 
 def _parts(page: Page) -> Iterator[nodes.Node]:
@@ -52,6 +66,7 @@ def _row(option: Option) -> nodes.Node:
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
-    """Adds the directive."""
+    """Adds the directives."""
     app.add_directive("command", Command)
+    app.add_directive("options", Options)
     return {"parallel_read_safe": True}
