@@ -210,6 +210,8 @@ def try_all(tally: Tally, options, share: tuple[int, int]) -> None:
         except UndisturbedError as error:
             tally.fail(name, f"cannot be tried here: {error}")
     quick = [name for name in names if COMMANDS[name].quick and name not in tally.faults]
+    if not quick:
+        return
     number = (options.count or 2000) // share[1]
     print(f"{number} chains of up to three crashes ...", flush=True)
     chains(quick, tally, seed=options.seed * share[1] + share[0], count=number)
