@@ -1,17 +1,18 @@
 """Collecting while learning (--staleness) against waiting for each other, all ways in turns.
 
-    python benchmarks/staleness.py compute|wait|cartpole|cyborg|learning ... [--seconds 20] [--rounds 3] [--seeds 5]
+    python benchmarks/staleness.py ROW... [--seconds 20] [--rounds 3] [--seeds 5]
 
 compute:  steps of 1 to 5 ms that compute, two workers and a learner of 256-256, against two processes without a learner
 wait:     steps of 1 to 5 ms that wait, eight workers, 16 environments, against eight workers that never wait
 cartpole: training on CartPole, two workers, with either learner
 cyborg:   training in CybORG, 20 games (--cyborg CLONE, --cyborg-python), against two processes without a learner
+states:   steps in CybORG, 20 games in two workers, with the true state read every 1, 10, 20 steps and never
 learning: returns at equal steps, staleness 0 and 2: CartPole, Acrobot, and CAGE-2 hosted as a Gymnasium environment
 """
 
 import argparse
+import json
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -28,6 +29,8 @@ from cavalcade.ppo.collectors.fragments import fragment_engine
 from cavalcade.ppo.engine import Engine
 from cavalcade.ppo.factory import make_engine
 from cavalcade.targets.gym import GYM_PPO
+from cavalcade.vector import worker
+from cavalcade.vector.buffers import layout
 from cavalcade.vector.hosted import Hosted
 from cavalcade.vector.source import Source, gym_source
 
@@ -77,29 +80,34 @@ def turns(ways: dict[str, Callable[[], float]], rounds: int, bound: str | float)
 
 
 BARE = """
-import sys, time
+import json, runpy, sys, time
 import numpy as np
-from cavalcade.vector.hosted import hosted_here
-sys.path.insert(0, sys.argv[3])
-from benchmarks.staleness import sources
-env = hosted_here(sources(sys.argv[4:])[sys.argv[1]], int(sys.argv[2]))
-env.reset()
+task = json.loads(sys.argv[1])
+worker = runpy.run_path(task["worker"])
+fields = worker["arrays"](bytearray(task["size"]), task["places"])
+rows = worker["load"](task["maker"]).make_rows(fields, 0, task["count"], task["options"])
+fields["index"][:], fields["wanted"][:] = np.arange(task["count"]), True
+rows.reset()
 print("ready", flush=True)
 seconds = float(sys.stdin.readline())
-rng, steps, start = np.random.default_rng(0), 0, time.perf_counter()
+rng, steps, start = np.random.RandomState(0), 0, time.perf_counter()
 while time.perf_counter() - start < seconds:
-    env.step(rng.integers(0, env.spec.action_space.n, env.spec.num_envs))
-    steps += env.spec.num_envs
+    fields["action"][:] = rng.randint(0, task["actions"], task["count"])
+    rows.step()
+    steps += task["count"]
 print(steps / (time.perf_counter() - start))
 """
 
 
-def bare(name: str, num_envs: int, workers: int, seconds: float, clone: list[str]) -> float:
+def bare(source: Source, num_envs: int, workers: int, seconds: float) -> float:
     """Steps per second of processes that only step their share of the environments, with random actions."""
-    python = clone[1] if len(clone) > 1 and name == "cyborg" else sys.executable
-    command = [python, "-W", "ignore", "-c", BARE, name, str(num_envs // workers), str(Path(__file__).parents[1])]
+    count = num_envs // workers
+    places, size = layout(count, source.shapes, 1, 1)
+    task = {"places": places, "size": size, "maker": source.maker, "options": source.options, "count": count}
+    task |= {"worker": worker.__file__, "actions": int(source.shapes.actions.masks)}
+    command = [source.python, "-W", "ignore", "-c", BARE, json.dumps(task)]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    processes = [subprocess.Popen([*command, *clone], **pipes) for _ in range(workers)]
+    processes = [subprocess.Popen(command, **pipes) for _ in range(workers)]
     for process in processes:
         assert process.stdout
         process.stdout.readline()
@@ -120,14 +128,14 @@ def sources(clone: list[str]) -> dict[str, Source]:
 
 
 def steps_that_compute(given: argparse.Namespace, name: str = "compute", ppo: PPOConfig = SLOW) -> None:
-    source, clone = sources(given.clone)[name], given.clone
+    source = sources(given.clone)[name]
 
     def trained(**host: object) -> float:
         with training(source, ppo, workers=2, **host) as engine:
             return rate(engine, given.seconds)
 
     ways: dict[str, Callable[[], float]] = {
-        "two processes, no learner": lambda: bare(name, ppo.num_envs, 2, given.seconds, clone),
+        "two processes, no learner": lambda: bare(source, ppo.num_envs, 2, given.seconds),
         "shared": lambda: trained(backend="shared"),
         "async": lambda: trained(),
         "staleness 1": lambda: trained(staleness=1),
@@ -168,6 +176,26 @@ def cartpole(given: argparse.Namespace) -> None:
         turns(ways, given.rounds, "async")
 
 
+def true_states(given: argparse.Namespace) -> None:
+    python = Path(given.cyborg_python) if given.cyborg_python else None
+
+    def stepped(every: int) -> float:
+        task = {"red": "bline", "green": False, "horizon": 100, "true_state_every": every}
+        env = Hosted(cyborg_source(Path(given.cyborg), python, **task), 20, HostConfig(backend="shared", workers=2))
+        try:
+            env.reset()
+            rng, steps, start = np.random.default_rng(0), 0, time.perf_counter()
+            while time.perf_counter() - start < given.seconds:
+                env.step(rng.integers(0, env.spec.action_space.n, 20))
+                steps += 20
+            return steps / (time.perf_counter() - start)
+        finally:
+            env.close()
+
+    ways = {"never": 0, "every 20 steps": 20, "every 10 steps": 10, "every step": 1}
+    turns({name: lambda every=every: stepped(every) for name, every in ways.items()}, given.rounds, "never")
+
+
 def learning(given: argparse.Namespace) -> None:
     """Mean return of the last tenth of the updates, over seeds."""
     for name, (ppo, steps) in LEARNT.items():
@@ -189,7 +217,7 @@ def learning(given: argparse.Namespace) -> None:
 def main() -> None:
     """Prints the chosen rows."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("rows", nargs="+", choices=("compute", "wait", "cartpole", "cyborg", "learning"))
+    parser.add_argument("rows", nargs="+", choices=("compute", "wait", "cartpole", "cyborg", "states", "learning"))
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seeds", type=int, default=5)
@@ -205,6 +233,7 @@ def main() -> None:
         "wait": lambda: steps_that_wait(given),
         "cartpole": lambda: cartpole(given),
         "cyborg": lambda: steps_that_compute(given, "cyborg", PPOConfig(num_envs=20, rollout_steps=50)),
+        "states": lambda: true_states(given),
         "learning": lambda: learning(given),
     }
     titles = dict(line.split(":", 1) for line in (__doc__ or "").splitlines() if ": " in line)

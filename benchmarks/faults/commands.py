@@ -5,7 +5,6 @@ import io
 import json
 import re
 import shutil
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,11 +69,15 @@ def status_of(args: list[str]) -> tuple[int, str]:
     return code, "".join(line for line in errors.getvalue().splitlines(True) if not line.endswith(" ...\n"))
 
 
+class UndisturbedError(Exception):
+    """A command fails without any fault: something is not installed here."""
+
+
 def run(args: list[str]) -> None:
     """A command that must succeed."""
     status, errors = status_of(args)
     if status:
-        sys.exit(f"{' '.join(args)}: exit {status}: {errors}")
+        raise UndisturbedError(f"{' '.join(args)}: exit {status}: {errors}")
 
 
 def _written(*args: str) -> tuple[Callable[[Path], list[str]], Callable[[Path], list[str]]]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.faults.commands import COMMANDS, TEMPORARY, Command, fresh, left_by, run, status_of
+from benchmarks.faults.commands import COMMANDS, TEMPORARY, Command, UndisturbedError, fresh, left_by, run, status_of
 from benchmarks.faults.disk import KEPT, Disk, Op, after_kill, after_power_loss
 from benchmarks.faults.journal import recording
 from benchmarks.faults.table import Tally
@@ -205,8 +205,13 @@ def try_all(tally: Tally, options, share: tuple[int, int]) -> None:
     names = options.only or list(COMMANDS)
     for name in names:
         print(f"crashes of {name} ...", flush=True)
-        every(name, tally, seed=options.seed, count=options.count, share=share)
-    quick = [name for name in names if COMMANDS[name].quick]
+        try:
+            every(name, tally, seed=options.seed, count=options.count, share=share)
+        except UndisturbedError as error:
+            tally.fail(name, f"cannot be tried here: {error}")
+    quick = [name for name in names if COMMANDS[name].quick and name not in tally.faults]
+    if not quick:
+        return
     number = (options.count or 2000) // share[1]
     print(f"{number} chains of up to three crashes ...", flush=True)
     chains(quick, tally, seed=options.seed * share[1] + share[0], count=number)

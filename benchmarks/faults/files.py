@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.faults.commands import CAGE2, METTAGRID, SEARCH, run, status_of
+from benchmarks.faults.commands import CAGE2, METTAGRID, SEARCH, UndisturbedError, run, status_of
 from benchmarks.faults.crashes import limited
 from benchmarks.faults.mutations import mutations
 from benchmarks.faults.table import Tally
@@ -216,7 +216,10 @@ def try_all(tally: Tally, options, share: tuple[int, int]) -> None:
             continue
         print(f"broken files of a {kind.name} ...", flush=True)
         with tempfile.TemporaryDirectory() as place:
-            _of_kind(kind, Path(place), tally, rng, options.count, share)
+            try:
+                _of_kind(kind, Path(place), tally, rng, options.count, share)
+            except UndisturbedError as error:
+                tally.fail(kind.name, f"cannot be tried here: {error}")
 
 
 def _of_kind(kind: Kind, place: Path, tally: Tally, rng: random.Random, count: int, share: tuple[int, int]) -> None:

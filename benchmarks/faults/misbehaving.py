@@ -80,7 +80,7 @@ class Misbehaving(gymnasium.Env):
             self.close()
 
 
-class Drawn(gymnasium.Env):
+class DrawnSpaces(gymnasium.Env):
     """Observations and rewards at random, in spaces that a seed draws; episodes end at random."""
 
     def __init__(self, drawn: int = 0):
@@ -128,4 +128,4 @@ def space(rng: random.Random, depth: int = 2) -> Space:
 
 
 gymnasium.register("Misbehaving-v0", Misbehaving)
-gymnasium.register("Drawn-v0", Drawn)
+gymnasium.register("DrawnSpaces-v0", DrawnSpaces)

@@ -228,12 +228,17 @@ def recipes(tally: Tally, count: int, number: int) -> None:
                 tally.fail("recipes", f"{file.read_text()!r}: {wrong}")
 
 
-def environments(tally: Tally) -> None:
+BACKENDS = (["--backend", "serial"], ["--backend", "shared", "--workers", "2"])
+
+
+def environments(
+    tally: Tally, troubles: tuple[str, ...] = TROUBLES, backends: tuple[list[str], ...] = BACKENDS
+) -> None:
     """Short trainings on environments that misbehave, in this process and in workers."""
-    print(f"{len(TROUBLES)} misbehaving environments, in two places each ...", flush=True)
+    print(f"{len(troubles)} misbehaving environments, in {len(backends)} places each ...", flush=True)
     sizes = [*CAGE2[2:-6], "--minibatches", "1", "--steps", "60", "--worker-timeout", "5", "--max-restarts", "2"]
-    for trouble in TROUBLES:
-        for backend in (["--backend", "serial"], ["--backend", "shared", "--workers", "2"]):
+    for trouble in troubles:
+        for backend in backends:
             tally.add("environments", "tried")
             with tempfile.TemporaryDirectory() as folder:
                 name = "gym:benchmarks.faults.misbehaving:Misbehaving-v0"
@@ -261,7 +266,7 @@ def spaces(tally: Tally, count: int, share: tuple[int, int]) -> None:
         if tally.late("spaces"):
             continue
         tally.add("spaces", "tried")
-        name = "gym:benchmarks.faults.misbehaving:Drawn-v0"
+        name = "gym:benchmarks.faults.misbehaving:DrawnSpaces-v0"
         with tempfile.TemporaryDirectory() as folder:
             args = ["train", name, *sizes, "--backend", "serial", "--env-options", f"drawn={number}"]
             try:
@@ -276,3 +281,4 @@ def spaces(tally: Tally, count: int, share: tuple[int, int]) -> None:
                 tally.fail("spaces", f"{number}: exit {status}: {errors}")
             elif status == 2 and os.path.exists(f"{folder}/run"):
                 tally.fail("spaces", f"{number}: refused, and wrote a run: {errors}")
+            tally.add("spaces", "refused" if status else "accepted")

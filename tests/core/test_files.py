@@ -2,9 +2,10 @@
 
 import os
 
+import numpy as np
 import pytest
 
-from cavalcade.core.files import check_file, plain_json, plain_yaml, read_text
+from cavalcade.core.files import DAMAGED, check_file, plain_json, plain_yaml, read_arrays, read_text
 
 
 @pytest.mark.parametrize("what", ["folder", "pipe", "device", "missing", "loop"])
@@ -36,3 +37,13 @@ def test_broken_text_is_a_value_error_of_one_line(parse, text):
     with pytest.raises(ValueError, match=r".") as error:
         parse(text)
     assert "\n" not in str(error.value)
+
+
+def test_archives_that_unpack_to_far_too_much_are_refused(tmp_path):
+    np.savez_compressed(tmp_path / "a.npz", zeros=np.zeros(1 << 20, np.uint8))
+    assert read_arrays(tmp_path / "a.npz")["zeros"].shape == (1 << 20,)
+    with pytest.raises(OSError, match="unpacks to more than 0 MB"):
+        read_arrays(tmp_path / "a.npz", most=1 << 19)
+    np.save(tmp_path / "one.npy", np.zeros(3))
+    with pytest.raises(DAMAGED):
+        read_arrays(tmp_path / "one.npy")

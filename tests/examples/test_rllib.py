@@ -195,3 +195,12 @@ def test_tune_finds_the_best(run_example, tmp_path):
     run = open_run(Path(best[2]))
     assert run.path.is_relative_to(tmp_path)
     assert run.config().ppo.learning_rate == float(best[1])
+
+
+def test_tune_runs_rllibs_own_ppo(run_example):
+    lines = run_example("tune_rllib.py", "--iterations", "2")
+    found = [re.fullmatch(r"(learning rate \S+, clip range \S+)  mean return (\S+)", line) for line in lines]
+    means = {match[1]: float(match[2]) for match in found if match}
+    assert len(means) == 4
+    assert all(math.isfinite(mean) and -500 < mean < 0 for mean in means.values())
+    assert lines[-1].removeprefix("best: ") in means

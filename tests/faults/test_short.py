@@ -30,7 +30,10 @@ def test_crashes_in_a_row():
     assert tally.faults == {}
 
 
-@pytest.mark.parametrize(("kind", "count"), [("run", 25), ("policy file", 15), ("recipe", 40), ("trace", 15)])
+@pytest.mark.parametrize(
+    ("kind", "count"),
+    [("run", 25), ("policy file", 15), ("recipe", 40), ("presets", 20), ("trace", 15), ("MettaGrid trace", 10)],
+)
 def test_broken_files(kind, count):
     tally = tried(files, [kind], count)
     assert tally.faults == {}
@@ -49,6 +52,22 @@ def test_recipes():
     tally = Tally("options")
     options.recipes(tally, 20, 0)
     assert tally.faults == {}
+
+
+def test_environments_that_misbehave():
+    """In this process; they are really made, and really misbehave."""
+    tally = Tally("options")
+    troubles = ("none", "shape", "nan reward", "late exception", "system exit", "close exception", "object")
+    options.environments(tally, troubles, options.BACKENDS[:1])
+    assert tally.faults == {}
+    assert tally.counts["environments"]["tried"] == len(troubles)
+
+
+def test_spaces():
+    tally = Tally("options")
+    options.spaces(tally, 30, (0, 1))
+    assert tally.faults == {}
+    assert tally.counts["spaces"]["accepted"] >= 5
 
 
 def test_a_fault_that_is_not_mended_is_found(monkeypatch):

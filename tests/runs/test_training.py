@@ -218,6 +218,17 @@ def test_a_changed_configuration_is_refused(copy):
     assert len(checkpoints(copy / "checkpoints")) == 1
 
 
+def test_a_configuration_that_was_cut_short_is_refused(copy):
+    """At the end of a line it is still YAML; what is missing must not become a default."""
+    file, logs = copy / "config.yaml", (copy / "metrics.jsonl").read_bytes()
+    lines = file.read_text().splitlines(keepends=True)
+    last = lines[-1].partition(":")[0].strip()
+    file.write_text("".join(lines[:-1]))
+    with pytest.raises(RunError, match=rf"config.yaml has lost settings that 00000030 has: .*{last}"):
+        train(copy, resume=True)
+    assert (copy / "metrics.jsonl").read_bytes() == logs
+
+
 def test_a_damaged_checkpoint_is_refused_and_the_one_before_does(copy, whole):
     newest = copy / "checkpoints" / "00000030"
     content = bytearray((newest / "policy.safetensors").read_bytes())

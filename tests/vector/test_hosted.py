@@ -12,9 +12,11 @@ from types import SimpleNamespace
 import numpy as np
 import psutil
 import pytest
+from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, Tuple
 
 from cavalcade.config import HostConfig
 from cavalcade.core.errors import ActionError, ConfigError, StateError, WorkerError
+from cavalcade.vector.actions import ActionLayout
 from cavalcade.vector.hosted import Hosted
 from cavalcade.vector.pool import deal
 from cavalcade.vector.source import gym_source
@@ -420,6 +422,12 @@ def test_bad_input():
     ):
         with pytest.raises(ConfigError, match=words):
             gym_source(name)
+    for space in (Discrete(10**12), Tuple([]), Box(0, 1, (0,)), MultiDiscrete([])):
+        with pytest.raises(ConfigError, match="must have 1 to 16777216 values"):
+            ActionLayout(space, "this")
+    with pytest.raises(ConfigError, match=r"has actions .* …; they must be") as told:
+        ActionLayout(Dict({f"part {i}": Box(0, 1, (40, 40, 3), np.uint8) for i in range(9)}), "this")
+    assert "\n" not in str(told.value)
     with pytest.raises(ConfigError, match="has no method true_state"):
         game("Counting", every=1)
     with pytest.raises(ConfigError, match="2 workers in 2 groups need at least 4"):
