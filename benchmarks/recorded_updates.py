@@ -28,7 +28,7 @@ def timed(engine: ResidentEngine, seconds: float) -> tuple[float, float, int]:
             torch.cuda.synchronize()
             spent[i] += time.perf_counter() - before
         updates += 1
-    return *spent, updates
+    return spent[0], spent[1], updates
 
 
 def main() -> None:

@@ -28,6 +28,7 @@ class Recorded:
             return self._aside(work)
         if self._graph is None:
             torch.cuda.synchronize()
+            torch.cuda.empty_cache()  # a graph has memory of its own
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph, stream=self._stream):
                 self._found = work()

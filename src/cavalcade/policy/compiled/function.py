@@ -100,16 +100,17 @@ class CompiledNetwork:
         self.width, self.outputs = _whole(width), _whole(actions + 1)
         self.blocks = _BLOCKS[core]
         self._acting, self._learning = Workspaces(), Workspaces()
-        self._packed: list[Weights] | None = None  # those of fixed parameters
+        self._fixed = False
+        self._packed: Weights | None = None  # those of fixed parameters
 
     @contextmanager
     def fixed(self) -> Iterator[None]:
         """Within it, parameters do not change: passes without gradients pack them once."""
-        self._packed = []
+        self._fixed = True
         try:
             yield
         finally:
-            self._packed = None
+            self._fixed, self._packed = False, None
 
     def __call__(
         self, tokens: Tensor, state: tuple[Tensor, ...], begins: NDArray[np.bool_], parameters: Parameters
@@ -145,9 +146,9 @@ class CompiledNetwork:
         none = torch.empty(0, 0, dtype=kind)
         memory = Memory(*(x.numpy() for x in (*_pair(before, none), *_pair(after, none))))
         seen = self._bytes(tokens)
-        w = self._weights(p) if learning or not self._packed else self._packed[0]
-        if not learning and self._packed == []:
-            self._packed.append(w)
+        w = (None if learning else self._packed) or self._weights(p)
+        if self._fixed and not learning:
+            self._packed = w
         begun = np.ascontiguousarray(np.broadcast_to(begins, (h, b)))  # kernels do not check bounds
         forward(shape, seen, begun, w, space.work, memory, features.numpy(), logits.numpy(), values.numpy())
         inner = self.inner

@@ -75,6 +75,23 @@ def test_recorded_gradient_steps_are_the_plain_ones(every, wanted, monkeypatch):
     assert {*recorded} == wanted  # not where statistics are due or an episode begins
 
 
+def test_steps_that_cannot_be_recorded_are_plain(monkeypatch):
+    longer = (*OPTIONS, "max_steps=44")
+    one, two = (engine(resident=True, options=longer) for _ in range(2))
+    two._graphs = two.optimizers.recordable = True
+
+    def fail():
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB\nmore")
+
+    monkeypatch.setattr(two, "_gradient_step", fail)
+    for e in (one, two):
+        e.collect()
+        e.update(0.5)
+    assert two.notes == ["gradient steps are not recorded as CUDA graphs: CUDA out of memory. Tried to allocate 2 GiB"]
+    for x, y in zip(one._parameters().values(), two._parameters().values(), strict=True):
+        assert torch.equal(x, y)
+
+
 def test_it_resumes_bit_for_bit():
     one, two = engine(resident=True), engine(resident=True)
     for _ in range(2):

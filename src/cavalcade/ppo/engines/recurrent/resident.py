@@ -68,6 +68,7 @@ class ResidentEngine(RecurrentEngine):
         self._norm: Tensor | None = None  # of a gradient step that was a graph
         self._index = torch.zeros(0, dtype=torch.int64, device=device)  # segments of that step
         self._at = torch.zeros((), dtype=torch.int64, device=device)  # step of the rollout
+        self.optimizers.recordable &= options["machine"].compile == "off"
         self._first = self.experience.horizon * torch.arange(n, device=device)  # row of an agent's first step
         self._launch, self._ops = Launcher(device), Ops(device)
         self._draws = self._launch.moved(self._keys)
@@ -171,7 +172,13 @@ class ResidentEngine(RecurrentEngine):
             self._index = torch.empty_like(index, device=self.device)
             self._gradient_graph.drop()
         self._index.copy_(index)
-        metrics, self._norm = self._gradient_graph(self._gradient_step)
+        try:
+            metrics, self._norm = self._gradient_graph(self._gradient_step)
+        except RuntimeError as error:  # memory ran out, or something waits for the host: nothing has changed yet
+            self.optimizers.recordable = False
+            self._gradient_graph.drop()
+            self.notes.append(f"gradient steps are not recorded as CUDA graphs: {str(error).splitlines()[0]}")
+            return super().gradient(batch, active)
         return metrics
 
     def _recordable(self, index: Tensor, importance: Tensor | None) -> bool:
