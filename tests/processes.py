@@ -9,6 +9,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping
+from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,6 +22,11 @@ _context.set_forkserver_preload([
     "cavalcade.ppo.factory", "cavalcade.ppo.engines.cpu.engine", "cavalcade.vector.hosted",
     *(f"cavalcade.targets.{name}" for name in ("cage2", "gym", "mettagrid")),
 ])  # fmt: skip
+
+
+def prepare() -> None:
+    """Starts the process that others are forked from; it holds two files open here."""
+    forkserver.ensure_running()
 
 
 class Done(NamedTuple):
@@ -44,6 +50,11 @@ class Process:
     def poll(self) -> int | None:
         """The exit status, once it has ended."""
         return self._process.exitcode
+
+    def printed(self) -> str:
+        """What it has written to its standard output and flushed, so far."""
+        path = self._folder / "stdout"
+        return path.read_text() if path.exists() else ""
 
     def send_signal(self, number: int) -> None:
         os.kill(self.pid, number)
