@@ -1,6 +1,7 @@
 """Gymnasium environments of some rows of a batch, stepped one after the other, in a worker or in this process."""
 
 import math
+import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -150,8 +151,14 @@ class Rows:
             )
 
     def close(self) -> None:
+        failed = None
         for env in self._envs:
-            env.close()
+            try:
+                env.close()
+            except Exception as error:  # nothing is lost
+                failed = error
+        if failed:
+            print(f"closing an environment failed: {failed!r}", file=sys.stderr)
 
 
 def _number(value: Any) -> float:

@@ -9,6 +9,7 @@ observations, oldest first.
 
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from gymnasium.wrappers import OrderEnforcing, TimeLimit
 
 from cavalcade.core.errors import ConfigError
 from cavalcade.core.images import ImageLayout, image_layout
-from cavalcade.vector.actions import ActionLayout
+from cavalcade.vector.actions import MOST_VALUES, ActionLayout, has_empty_part, in_one_line
 from cavalcade.vector.conformance import check_api, check_spaces
 
 GYM_ROWS = "cavalcade.vector.rows"
@@ -90,9 +91,7 @@ def gym_source(
         seen = 0
         if critic_state:
             seen, env = _true_state_size(env, name), AppendTrueState(env)
-        flat = flatten_space(env.observation_space)
-        if not isinstance(flat, Box):
-            raise ConfigError(f"{name} has observations {env.observation_space}, which have no fixed flat form")
+        flat = _flat(env.observation_space, name)
         kind = "uint8" if flat.dtype == np.uint8 else "float32"
         size = _true_state_size(env, name) if true_state_every else 0
         image = image_layout(env.observation_space, frames)
@@ -102,7 +101,8 @@ def gym_source(
             check_api(unwrapped(env)[0], name)
             _CHECKED.add(what)
     finally:
-        env.close()
+        with suppress(Exception):  # nothing is lost
+            env.close()
     made = {
         "name": name,
         "options": given,
@@ -139,6 +139,19 @@ def make_env(name: str, options: Mapping[str, Any]) -> gymnasium.Env:
     except (gymnasium.error.Error, ImportError, AttributeError, TypeError, ValueError) as error:
         reason = " ".join(str(error).split())
         raise ConfigError(f"environment {name!r} cannot be made: {reason}") from None
+
+
+def _flat(space: Space, name: str) -> Box:
+    """The space of flat observations; raises `ConfigError` if there are none, or far too many values."""
+    if not space.is_np_flattenable:
+        raise ConfigError(f"{name} has observations {in_one_line(space)}, which have no fixed flat form")
+    if has_empty_part(space):
+        raise ConfigError(f"{name} has observations {in_one_line(space)}; an empty Dict or Tuple has no flat form")
+    if not 0 < (size := flatdim(space)) <= MOST_VALUES:
+        raise ConfigError(f"{name} has observations of {size} values; they must have 1 to {MOST_VALUES}")
+    flat = flatten_space(space)
+    assert isinstance(flat, Box)
+    return flat
 
 
 def _true_state_size(env: gymnasium.Env, name: str) -> int:
