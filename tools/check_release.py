@@ -76,7 +76,9 @@ def try_wheel(wheel: Path, python: str, venv: Path, options: argparse.Namespace)
         _run([python, "-m", "venv", str(venv)])
     inner = str(venv / "bin/python")
     if options.lowest:
-        _run(["uv", "pip", "install", "--quiet", "--python", inner, "--resolution", "lowest-direct", str(wheel)])
+        uv = ["uv", "pip", "install", "--quiet", "--python", inner, "--constraint", str(options.constraint)]
+        _run([*uv, "--resolution", "lowest-direct", "--requirement", str(ROOT / "pyproject.toml")])
+        _run([*uv, "--no-deps", "--reinstall", str(wheel)])
     else:
         _run([*_pip(inner, options.constraint), "--force-reinstall", "--no-deps", str(wheel)])
         _run([*_pip(inner, options.constraint), str(wheel)])

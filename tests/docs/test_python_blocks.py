@@ -9,7 +9,7 @@ import cavalcade
 from cavalcade import api
 
 SMALL = {"episodes": 20, "num_envs": 10, "steps": 4096}
-train = api.train
+train, resume = api.train, api.Run.resume
 
 
 def small_train(target, **settings):
@@ -17,6 +17,11 @@ def small_train(target, **settings):
     asked = {"episodes"} if target == "cage2" else {"steps"}
     chosen = settings | {name: SMALL[name] for name in asked & set(settings)} | {"threads": 1, "progress": False}
     return train(target, **({"num_envs": SMALL["num_envs"]} | chosen if target == "cage2" else chosen))
+
+
+def small_resume(run, **settings):
+    """A resumed training that goes on for a few episodes only."""
+    return resume(run, **(settings | {name: 2 * SMALL[name] for name in {"episodes"} & set(settings)}), progress=False)
 
 
 def python_blocks(page):
@@ -38,6 +43,7 @@ def folder(tmp_path_factory):
 def test_python_blocks_run(page, folder, monkeypatch):
     monkeypatch.chdir(folder)
     monkeypatch.setattr(api, "train", small_train)
+    monkeypatch.setattr(api.Run, "resume", small_resume)
     monkeypatch.setattr(sys, "path", [str(folder), *sys.path])
     scope = {"__name__": "reader"}
     for block in python_blocks(page):
