@@ -13,10 +13,9 @@ train, resume = api.train, api.Run.resume
 
 
 def small_train(target, **settings):
-    """A training with the smallest budgets that its settings allow."""
-    asked = {"episodes"} if target == "cage2" else {"steps"}
-    chosen = settings | {name: SMALL[name] for name in asked & set(settings)} | {"threads": 1, "progress": False}
-    return train(target, **({"num_envs": SMALL["num_envs"]} | chosen if target == "cage2" else chosen))
+    """A training with a small budget, whatever the page asks for."""
+    small = {name: SMALL[name] for name in ("episodes", "num_envs")} if target == "cage2" else {"steps": SMALL["steps"]}
+    return train(target, **(settings | small | {"threads": 1, "progress": False}))
 
 
 def small_resume(run, **settings):
