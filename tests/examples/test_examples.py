@@ -1,11 +1,13 @@
 """Each example runs as its docstring says, with its own numbers or smaller ones."""
 
 import importlib
-import subprocess
+import runpy
 import sys
 from pathlib import Path
 
 import pytest
+
+from ..processes import Process
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -15,6 +17,13 @@ def load_example(name: str):
     if str(EXAMPLES) not in sys.path:
         sys.path.append(str(EXAMPLES))
     return importlib.import_module(name)
+
+
+def run_example(name: str) -> None:
+    """`python examples/NAME.py`."""
+    path = EXAMPLES / f"{name}.py"
+    sys.argv, sys.path[:0] = [str(path)], [str(EXAMPLES)]
+    runpy.run_path(str(path), run_name="__main__")
 
 
 @pytest.mark.parametrize(
@@ -28,7 +37,6 @@ def load_example(name: str):
     ],
 )
 def test_example(name, said, tmp_path):
-    command = [sys.executable, "-W", "ignore", str(EXAMPLES / f"{name}.py")]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    done = Process(run_example, name, cwd=tmp_path).wait()
     assert done.returncode == 0, done.stderr
     assert said in done.stdout

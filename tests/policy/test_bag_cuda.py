@@ -9,7 +9,7 @@ import numpy as np
 from cavalcade.policy.bag import ONE
 from cavalcade.policy.bag_cuda import bag_back, bag_sums
 from cavalcade.policy.tokens import TokenLayout, bag_rows
-from cavalcade.ppo.engines.recurrent.draw import draw_actions
+from cavalcade.ppo.engines.recurrent import draw
 from cavalcade.ppo.engines.recurrent.draw_cuda import draw_clocked
 
 names = ("agent:group", "episode_completion_pct", "tag", "inv:ore")
@@ -40,7 +40,7 @@ logits, mask = rng.normal(size=(7, 5)).astype(np.float32), rng.random((7, 5)) < 
 mask[:, 0] = True
 keys = rng.integers(0, 2**63, 7).astype(np.uint64)
 found = [(np.zeros(7, np.int32), np.zeros(7, np.float32)) for _ in range(2)]
-draw_actions(logits, mask, keys, 9, 0, *found[0])
+draw.draw_clocked(7, logits, mask, keys, np.array([9]), *found[0])
 draw_clocked[1, 7](7, logits, mask, keys, np.array([9]), *found[1])
 for x, y in zip(*found):
     assert np.array_equal(x, y)

@@ -2,8 +2,6 @@
 
 import os
 import signal
-import subprocess
-import sys
 import time
 from itertools import pairwise
 from pathlib import Path
@@ -20,6 +18,7 @@ from cavalcade.vector.actions import ActionLayout
 from cavalcade.vector.hosted import Hosted
 from cavalcade.vector.pool import deal
 from cavalcade.vector.source import gym_source
+from tests.processes import Process, prepare
 
 ROOT = Path(__file__).parent.parent.parent
 GAMES = "tests.vector.games"
@@ -44,6 +43,11 @@ def workers_of(pid):
             return False
 
     return [p for p in psutil.Process(pid).children(recursive=True) if is_worker(p)]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _processes():
+    prepare()
 
 
 @pytest.fixture(autouse=True)
@@ -450,31 +454,27 @@ def test_bad_input():
     env.close()
 
 
-SCRIPT = f"""
-import signal
-signal.signal(signal.SIGINT, signal.default_int_handler)  # where tests run in the background it may be ignored
-from cavalcade.config import HostConfig
-from cavalcade.vector.hosted import Hosted
-from cavalcade.vector.source import gym_source
-env = Hosted(gym_source("{GAMES}:Counting-v0", TROUBLE), 4, HostConfig(backend="BACKEND", workers=2))
-env.reset()
-print(*(w.process.pid for w in env.pool.workers.values()), flush=True)
-while True:
-    env.step([0] * 4)
-"""
+def play_on(backend, given):
+    """Steps environments until it is stopped; prints the process ids of its workers."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # where tests run in the background it may be ignored
+    env = Hosted(gym_source(f"{GAMES}:Counting-v0", given), 4, HostConfig(backend=backend, workers=2))
+    env.reset()
+    print(*(w.process.pid for w in env.pool.workers.values()), flush=True)
+    while True:
+        env.step([0] * 4)
 
 
 def test_no_orphans_when_the_parent_goes_before_its_workers_are_up():
     """The parent is killed as soon as it has a child."""
-    script = SCRIPT.replace("BACKEND", "shared").replace("TROUBLE", "{}")
     for delay in (0.0, 0.05, 0.15):
-        with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, cwd=ROOT) as process:
-            found = []
-            while not found:
-                found = workers_of(process.pid)
-            time.sleep(delay)
-            found = workers_of(process.pid) or found
-            process.kill()
+        process, found = Process(play_on, "shared", {}, cwd=ROOT), []
+        while not found:
+            time.sleep(0.002)
+            found = workers_of(process.pid)
+        time.sleep(delay)
+        found = workers_of(process.pid) or found
+        process.send_signal(signal.SIGKILL)
+        process.wait()
         _, alive = psutil.wait_procs(found, timeout=120)
         assert alive == []
 
@@ -483,15 +483,14 @@ def test_no_orphans_when_the_parent_goes_before_its_workers_are_up():
 @pytest.mark.parametrize(("backend", "trouble"), [("shared", ""), ("pipe", ""), ("shared", "hang")])
 def test_no_orphans_when_the_parent_goes(tmp_path, number, backend, trouble):
     given = {"trouble": trouble, "at": 9, "flag": str(tmp_path / "flag")} if trouble else {}
-    script = SCRIPT.replace("BACKEND", backend).replace("TROUBLE", repr(given))
-    with subprocess.Popen(
-        [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=ROOT
-    ) as process:
-        assert process.stdout is not None
-        workers = [psutil.Process(int(pid)) for pid in process.stdout.readline().split()]
-        assert len(workers) == 2
-        time.sleep(0.3)
-        process.send_signal(number)
-        process.wait(120)
+    process = Process(play_on, backend, given, cwd=ROOT)
+    while not process.printed().endswith("\n"):
+        assert process.poll() is None
+        time.sleep(0.02)
+    workers = [psutil.Process(int(pid)) for pid in process.printed().split()]
+    assert len(workers) == 2
+    time.sleep(0.3)
+    process.send_signal(number)
+    process.wait()
     _, alive = psutil.wait_procs(workers, timeout=120)
     assert alive == []

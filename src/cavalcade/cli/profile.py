@@ -8,7 +8,8 @@ from pathlib import Path
 
 from cavalcade.cli.parse import check_folder, import_from_here
 from cavalcade.cli.targets import parse_target
-from cavalcade.core.errors import ConfigError, at_least
+from cavalcade.core.errors import at_least
+from cavalcade.ppo.engine import Engine
 from cavalcade.runs.policies import load_policy
 from cavalcade.runs.waiting import PREPARING, waiting
 from cavalcade.targets import target_named
@@ -44,10 +45,6 @@ def run(args: list[str]) -> int:
     with waiting(PREPARING):
         prepared = target_named(config.target).prepare(config, setup)
         engine, threads = prepared.engine, prepared.threads
-        if engine.name == "cuda":
-            raise ConfigError(
-                "device is cuda; only trainings on the CPU are profiled, `cavalcade bench gpu` measures a GPU"
-            )
         engine.env.reset()
         engine.refresh()
         for _ in range(3):
@@ -64,6 +61,8 @@ def run(args: list[str]) -> int:
             metrics = engine.update(i / updates)
         profile.disable()
     seconds = time.perf_counter() - start
+    share = float(metrics["distinct_observations"].mean()) if "distinct_observations" in metrics else 1.0
+    on_gpu = _on_gpu(engine, share)
     engine.env.close()
     steps = (engine.counters.clock - begun) * engine.num_envs
     print(machine.line(), *prepared.notes, sep="\n")
@@ -72,12 +71,24 @@ def run(args: list[str]) -> int:
     for name, share in engine.timer.shares().items():
         print(f"  {name:<10} {share:6.1%}  {1e9 * share * seconds / steps:8.0f} ns per step")
     _print_functions(profile, seconds)
-    share = float(metrics["distinct_observations"].mean()) if "distinct_observations" in metrics else 1.0
-    print("\n" + bounds.verdict(engine, steps / seconds, share, threads))
+    print("\n" + (on_gpu or bounds.verdict(engine, steps / seconds, share, threads)))
     if options.cprofile:
         profile.dump_stats(options.cprofile)
         print(f"raw profile in {options.cprofile}")
     return 0
+
+
+def _on_gpu(engine: Engine, share: float) -> str:
+    """The roofline of a GPU; empty for other engines."""
+    if engine.name != "cuda":
+        return ""
+    from cavalcade.ppo.engines.cuda.engine import CudaEngine
+    from cavalcade.tuning import roofline
+
+    assert isinstance(engine, CudaEngine)
+    phases, steps = roofline.measure_phases(engine), engine.games.num_envs * engine.config.rollout_steps
+    ceiling = roofline.measure_ceiling(engine.precision)
+    return roofline.verdict(phases, steps, engine.operations(share), engine.bytes_per_step(share), ceiling)
 
 
 def _print_functions(profile: cProfile.Profile, seconds: float) -> None:

@@ -3,6 +3,9 @@
 Images of at least 36 × 36 pixels go through the trunk of Mnih et al. (2015), smaller ones through two 3 × 3
 convolutions. Weights are stored like those of `policy.mlp`: a row of (P, D) per policy. Pixels stay bytes until a
 minibatch is computed; their range is scaled to 0 … 1 by the weights of the first layer. Tensors are channels-last.
+
+Blocks of s × s pixels become channels, s the first stride: a convolution of kernel k and stride s is one of kernel
+k / s and stride 1 on blocks. With three channels instead of 48 most of a vector register would be padding.
 """
 
 from collections.abc import Mapping
@@ -124,14 +127,33 @@ class CnnSpec:
 
     def forward(self, weights: Tensor, observation: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Logits (P, B, A) and values (P, B) for raw observations (P, B, O)."""
+        return self.forward_blocks(weights, self.blocks(observation))
+
+    def blocks(self, observation: Tensor) -> Tensor:
+        """Pixels of raw observations (…, O) as (…, H / s, W / s, s·s·K·C), of their dtype."""
+        image, first = self.image, self.convolutions[0]
+        k, s, size = image.frames, first.stride, (image.height, image.width)
+        if image.channels_first:
+            x = observation.reshape(-1, k, image.channels, *size).permute(0, 3, 4, 1, 2)
+        else:
+            x = observation.reshape(-1, k, *size, image.channels).permute(0, 2, 3, 1, 4)
+        h, w = ((n - first.kernel) // s * s + first.kernel for n in size)  # pixels that the convolution reaches
+        x = x[:, :h, :w].unflatten(2, (-1, s)).unflatten(1, (-1, s)).transpose(2, 3)  # (B, H / s, W / s, s, s, K, C)
+        return x.contiguous().flatten(3).unflatten(0, observation.shape[:-1])
+
+    def forward_blocks(self, weights: Tensor, blocks: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits (P, B, A) and values (P, B) for the blocks of observations (P, B, H / s, W / s, s·s·K·C)."""
         named = self.parameters(weights)
-        each = (self.outputs({name: x[p] for name, x in named.items()}, observation[p]) for p in range(len(weights)))
+        each = (self._outputs({name: x[p] for name, x in named.items()}, blocks[p]) for p in range(len(weights)))
         logits, values = zip(*each, strict=True)
         return (torch.stack(logits), torch.stack(values)) if len(weights) > 1 else (logits[0][None], values[0][None])
 
     def outputs(self, w: Mapping[str, Tensor], observation: Tensor) -> tuple[Tensor, Tensor]:
         """Logits (B, A) and values (B,) of one policy for raw observations (B, O); w: its parameters by name."""
-        x = trunk(self, w, observation)
+        return self._outputs(w, self.blocks(observation))
+
+    def _outputs(self, w: Mapping[str, Tensor], blocks: Tensor) -> tuple[Tensor, Tensor]:
+        x = trunk(self, w, blocks)
         logits, value = (
             F.linear(x, w["actor.weight"], w["actor.bias"]),
             F.linear(x, w["critic.weight"], w["critic.bias"]),
@@ -159,33 +181,19 @@ class CnnSpec:
         return 3 * self.forward_operations - self._operations[0]
 
 
-def trunk(spec: CnnSpec, w: Mapping[str, Tensor], observation: Tensor) -> Tensor:
-    """Features (B, F) of raw observations (B, O)."""
+def trunk(spec: CnnSpec, w: Mapping[str, Tensor], blocks: Tensor) -> Tensor:
+    """Features (B, F) of the blocks of observations (B, H / s, W / s, s·s·K·C)."""
     dtype = torch.bfloat16 if spec.half else w["dense.weight"].dtype
     (first, *others), (enter, *inner, dense) = spec.convolutions, spec.trunk_names
+    pixels = blocks.to(dtype, copy=True).permute(0, 3, 1, 2)
+    if spec.image.low:
+        pixels.sub_(spec.image.low)
     kernel = _on_blocks(w[f"{enter}.weight"] / (spec.image.high - spec.image.low), first.stride)
-    x = F.conv2d(_blocks(spec.image, observation, first, dtype), kernel.to(dtype), w[f"{enter}.bias"].to(dtype)).relu_()
+    x = F.conv2d(pixels, kernel.to(dtype), w[f"{enter}.bias"].to(dtype)).relu_()
     for name, size in zip(inner, others, strict=True):
         x = F.conv2d(x, w[f"{name}.weight"].to(dtype), w[f"{name}.bias"].to(dtype), size.stride).relu_()
     x = x.permute(0, 2, 3, 1).flatten(1)
     return F.linear(x, w[f"{dense}.weight"].to(dtype), w[f"{dense}.bias"].to(dtype)).relu_().to(w["dense.bias"].dtype)
-
-
-def _blocks(image: ImageLayout, observation: Tensor, first: Convolution, dtype: torch.dtype) -> Tensor:
-    """Pixels (B, s·s·K·C, H / s, W / s), channels-last: blocks of s × s pixels become channels, s the first stride.
-
-    A convolution of kernel k and stride s is one of kernel k / s and stride 1 on blocks; with three channels instead of
-    48 most of a vector register would be padding.
-    """
-    k, s, size = image.frames, first.stride, (image.height, image.width)
-    if image.channels_first:
-        x = observation.view(-1, k, image.channels, *size).permute(0, 3, 4, 1, 2)
-    else:
-        x = observation.view(-1, k, *size, image.channels).permute(0, 2, 3, 1, 4)
-    h, w = ((n - first.kernel) // s * s + first.kernel for n in size)  # pixels that the convolution reaches
-    x = x[:, :h, :w].unflatten(2, (-1, s)).unflatten(1, (-1, s)).transpose(2, 3)  # (B, H / s, W / s, s, s, K, C)
-    x = x.to(dtype, memory_format=torch.contiguous_format, copy=True).flatten(3).permute(0, 3, 1, 2)
-    return x.sub_(image.low) if image.low else x
 
 
 def _on_blocks(weight: Tensor, stride: int) -> Tensor:

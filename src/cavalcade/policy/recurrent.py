@@ -6,6 +6,7 @@ is reset to zero where an episode begins; between resets, torch's recurrent kern
 
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar, cast
 
 import numpy as np
@@ -87,6 +88,10 @@ class RecurrentNetwork(nn.Module):
     def described(self) -> dict[str, Any]:
         """The architecture as plain data, for a checkpoint."""
         return {"core": self._core, "width": self.width, "actions": self.actions}
+
+    def fixed(self) -> AbstractContextManager[None]:
+        """Within it, parameters do not change."""
+        return nullcontext()
 
     def compile(self, *, mode: str) -> None:
         """Compiles torch's forward pass by torch.compile, in place; names of parameters stay.
@@ -170,6 +175,9 @@ class TokenPolicy(RecurrentNetwork):
         parameters = Parameters(*encoding, *heads, *core)  # pyright: ignore[reportArgumentType]
         logits, values, features, after = self._passes(observation, state, begins, parameters)
         return Output(logits, values, features), after
+
+    def fixed(self) -> AbstractContextManager[None]:
+        return self._passes.fixed()
 
     def compile(self, *, mode: str) -> None:
         self.compiled = False

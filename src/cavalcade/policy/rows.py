@@ -66,7 +66,7 @@ class PixelEncoder(nn.Module):
     def forward(self, rows: Tensor) -> Tensor:
         w = {f"{n}.{part}": self.weights[f"{n}_{part}".replace(".", "_")]
              for n in self.spec.trunk_names for part in ("weight", "bias")}  # fmt: skip
-        return trunk(self.spec, w, rows.flatten(0, 1)).unflatten(0, rows.shape[:2])
+        return trunk(self.spec, w, self.spec.blocks(rows.flatten(0, 1))).unflatten(0, rows.shape[:2])
 
 
 class RowPolicy(RecurrentNetwork):

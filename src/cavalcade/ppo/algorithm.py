@@ -16,6 +16,8 @@ from cavalcade.ppo.distributed import Ranks
 from cavalcade.ppo.objective import KL, KL_TOLERANCE, METRICS
 from cavalcade.ppo.state import HyperParams
 
+_UNBOUNDED = 1e30  # above every KL divergence
+
 
 class Learner(Protocol):
     """The interface of an engine that the loop uses."""
@@ -65,13 +67,14 @@ def optimise(learner: Learner, rates: Any, limit: Any) -> tuple[Any, Any]:
     may_end = learner.leaves_early and bool((learner.hyper.target_kl > 0).any())
     active, steps = limit >= 0, 0 * limit
     sums, norms = 0.0, 0 * limit
+    bound = KL_TOLERANCE * limit + _UNBOUNDED * (limit <= 0)
     for epoch in range(learner.config.epochs):
         for batch in learner.minibatches(epoch):
             metrics = learner.gradient(batch, active)
             if learner.ranks.size > 1:
                 learner.all_reduce(metrics)
             sums, steps = sums + metrics, steps + active
-            active = active & ~((limit > 0) & (metrics[KL] > KL_TOLERANCE * limit))
+            active = active & ~(metrics[KL] > bound)
             if may_end and not active.any():
                 return sums / steps, norms / steps
             norms = norms + learner.step(rates, active)

@@ -17,7 +17,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium.spaces import Box, Discrete, Space
-from gymnasium.spaces.utils import flatdim, flatten_space
+from gymnasium.spaces.utils import flatdim, flatten, flatten_space
 from gymnasium.wrappers import OrderEnforcing, TimeLimit
 
 from cavalcade.core.errors import ConfigError
@@ -41,6 +41,7 @@ class Shapes:
     true_state: int = 0  # S, 0 if not requested
     true_state_type: str = "float32"
     image: ImageLayout | None = None  # if observations are images
+    critic_values: int = 0  # the last values of an observation, for critics only
 
     @property
     def observed(self) -> Box:
@@ -75,22 +76,27 @@ def gym_source(
     infos: Sequence[str] = (),
     true_state_every: int = 0,
     frames: int = 1,
+    critic_state: bool = False,
 ) -> Source:
     """Gymnasium environments by name; makes one to read its spaces, and raises `ConfigError` if they do not fit.
 
     infos: names of info values to report as episode statistics; true_state_every: steps between reads of the
-    environment's `true_state()`, 0 for never; frames: latest observations in a row.
+    environment's `true_state()`, 0 for never; frames: latest observations in a row; critic_state: observations end with
+    the true state, for critics only.
     """
     given = dict(options or {})
     env = make_env(name, given)
     try:
         check_spaces(env, name)
+        seen = 0
+        if critic_state:
+            seen, env = _true_state_size(env, name), AppendTrueState(env)
         flat = _flat(env.observation_space, name)
         kind = "uint8" if flat.dtype == np.uint8 else "float32"
         size = _true_state_size(env, name) if true_state_every else 0
         image = image_layout(env.observation_space, frames)
         actions = ActionLayout(env.action_space, name)
-        shapes = Shapes(frames * int(flat.shape[0]), kind, actions, tuple(infos), size, image=image)
+        shapes = Shapes(frames * int(flat.shape[0]), kind, actions, tuple(infos), size, image=image, critic_values=seen)
         if (what := (name, repr(given))) not in _CHECKED:
             check_api(unwrapped(env)[0], name)
             _CHECKED.add(what)
@@ -103,8 +109,27 @@ def gym_source(
         "infos": list(infos),
         "true_state_every": true_state_every,
         "frames": frames,
+        "critic_state": critic_state,
     }
     return Source(name, shapes, GYM_ROWS, made)
+
+
+class AppendTrueState(gymnasium.ObservationWrapper):
+    """Flat observations followed by the environment's `true_state()`."""
+
+    def __init__(self, env: gymnasium.Env):
+        super().__init__(env)
+        env.reset(seed=0)
+        size = flatdim(env.observation_space) + np.size(self._true_state())
+        self.observation_space = Box(-np.inf, np.inf, (size,), np.float32)
+
+    def observation(self, observation: Any) -> np.ndarray:
+        """Observation and true state in a row."""
+        flat = flatten(self.env.observation_space, observation)
+        return np.concatenate([np.ravel(flat), np.ravel(self._true_state())]).astype(np.float32)
+
+    def _true_state(self) -> Any:
+        return self.unwrapped.true_state()  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def make_env(name: str, options: Mapping[str, Any]) -> gymnasium.Env:
@@ -131,7 +156,7 @@ def _flat(space: Space, name: str) -> Box:
 
 def _true_state_size(env: gymnasium.Env, name: str) -> int:
     if not hasattr(env.unwrapped, "true_state"):
-        raise ConfigError(f"{name} has no method true_state(); add it, or leave out true_state_every")
+        raise ConfigError(f"{name} has no method true_state(), which returns its hidden state as numbers; add it")
     env.reset(seed=0)
     return int(np.size(env.unwrapped.true_state()))  # pyright: ignore[reportAttributeAccessIssue]
 

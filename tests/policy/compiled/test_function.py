@@ -136,3 +136,17 @@ def test_gradients_share_no_memory(core):
     sizes = [1 + sum((n - 1) * s for n, s in zip(g.shape, g.stride(), strict=True)) for g in found]
     spans = sorted((g.data_ptr(), g.data_ptr() + 4 * n) for g, n in zip(found, sizes, strict=True))
     assert all(stop <= start for (_, stop), (start, _) in itertools.pairwise(spans))
+
+
+@torch.no_grad()
+def test_fixed_parameters_are_packed_once_and_anew_afterwards():
+    policy = policy_of("lstm", 16, torch.float32)
+    given = some_tokens(1, AGENTS), policy.initial_state(AGENTS), np.zeros((1, AGENTS), np.bool_)
+    before = compiled(policy, *given)
+    with policy.fixed():
+        for _ in range(2):
+            for x, y in zip(before, compiled(policy, *given), strict=True):
+                assert torch.equal(x, y)
+        assert policy._passes._packed is not None
+    policy.actor.weight += 1
+    torch.testing.assert_close(compiled(policy, *given)[0], plain(policy, *given)[0], rtol=1e-4, atol=1e-5)

@@ -140,16 +140,18 @@ class Rate(NamedTuple):
     distinct: float  # observations of a rollout, relative to its samples
 
 
-def _engine(num_envs: int, minibatches: int, hidden: tuple[int, ...], precision: str, policies: int) -> CudaEngine:
-    """An engine on Meander, K = 4, 100 steps per update."""
+def engine_for(
+    num_envs: int, minibatches: int, hidden: tuple[int, ...], precision: str, policies: int, red: Red = "meander"
+) -> CudaEngine:
+    """An engine with K = 4 and 100 steps per update."""
     config = PPOConfig(num_envs=num_envs, rollout_steps=100, minibatches=minibatches, hidden=hidden, learning_rate=1e-3)
     seeds = list(range(policies))
-    env = Cage2(policies * num_envs, red="meander", seed=seeds)
+    env = Cage2(policies * num_envs, red=red, seed=seeds)
     env.reset()
     return cuda_engine(env, config, seeds, _GPU, precision)
 
 
-def _training_rate(engine: CudaEngine, updates: int = 10) -> Rate:
+def training_rate(engine: CudaEngine, updates: int = 10) -> Rate:
     """The speed of rollouts and updates; the first three, which compile and record graphs, do not count."""
     for _ in range(3):
         engine.collect()
@@ -163,9 +165,9 @@ def _training_rate(engine: CudaEngine, updates: int = 10) -> Rate:
         distinct = float(engine.update(0.0)["distinct_observations"].mean())
         laps.append((middle - start, time.perf_counter() - middle))
     torch.cuda.synchronize()
-    for name in ("rollout", "update"):
+    for graph in engine.recorded().values():
         marks[0].record()
-        engine._graphs[name].replay()
+        graph.replay()
         marks[1].record()
         torch.cuda.synchronize()
         device += marks[0].elapsed_time(marks[1]) / 1000
@@ -181,12 +183,12 @@ def _training(options: Options) -> list[dict[str, Any]]:
     found = []
     for envs, minibatches, hidden, policies, later in _SHAPES:
         for precision in ("fp32", "tf32", "bf16"):
-            engine = _engine(envs, minibatches, hidden, precision, policies)
+            engine = engine_for(envs, minibatches, hidden, precision, policies)
             for before in (0, later):
                 for _ in range(before):
                     engine.collect()
                     engine.update(0.0)
-                got, shape = _training_rate(engine), f"{policies} × {envs:,}"
+                got, shape = training_rate(engine), f"{policies} × {envs:,}"
                 print(f"{shape:>24}{'-'.join(map(str, hidden)):>10}{precision:>10}{before + 13:>9}", end="")
                 print(f"{got.steps / 1e6:>11.1f}{got.distinct:>10.2%}", end="")
                 print(f"{got.rollout:>12.2f}{got.update:>11.2f}{got.busy:>10.0%}", flush=True)
@@ -200,7 +202,7 @@ def _training(options: Options) -> list[dict[str, Any]]:
 
 def _episodes(options: Options) -> dict[str, float]:
     """Time of 100,000 episodes."""
-    engine = _engine(50_000, 20, (64, 64), "bf16", 1)
+    engine = engine_for(50_000, 20, (64, 64), "bf16", 1)
     for _ in range(3):
         engine.collect()
         engine.update(0.0)

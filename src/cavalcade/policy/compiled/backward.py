@@ -13,7 +13,7 @@ from cavalcade.core.jit import formula, kernel, routine
 from cavalcade.core.scalar import tanh
 from cavalcade.policy.compiled.network import GRU, NONE
 from cavalcade.policy.compiled.products import add_product
-from cavalcade.policy.compiled.sums import add_to_rows
+from cavalcade.policy.compiled.sums import TOGETHER, spread
 from cavalcade.policy.compiled.vectors import LINE, copy_line
 
 _CHUNK = 96  # samples that are added to weight gradients at a time …
@@ -228,23 +228,20 @@ def _add_columns(delta, row, n, part, parts, bias):
 
 
 @kernel(parallel=True, numerics=True)
-def table_gradient(shape, work, delta, strips, gradient):
-    """The gradient of the embedding table, (R, H); strips: (S, R, columns of a cache line), scratch."""
-    for strip in numba.prange(strips.shape[0]):
-        _table_strip(shape, strip, work, delta, strips[strip], gradient)
+def table_gradient(shape, parts, work, delta, gradient):
+    """Adds the gradient of the embedding table, (R, width)."""
+    for part in numba.prange(parts):
+        _table_part(shape, part, parts, work, delta, gradient)
 
 
 @routine
-def _table_strip(shape, strip, work, delta, into, gradient):
-    """One cache line of every row of the table, which together fit the L2 cache."""
-    rows, size = into.shape
-    for r in range(rows):
-        for j in range(size):
-            into[r, j] = 0
-    start, most = strip * size, work.rows.shape[1]
-    for r in range(shape.steps * shape.agents):
-        add_to_rows(into, work.rows, work.weights, r * most, work.count[r], delta, r * shape.width + start)
-    columns = min(size, shape.inner - start)
-    for r in range(rows):
-        for j in range(columns):
-            gradient[r, start + j] = into[r, j]
+def _table_part(shape, part, parts, work, delta, gradient):
+    """Some columns of the gradient, a few cache lines at a time."""
+    size = LINE // gradient.itemsize
+    lines = shape.width // size
+    column, last = lines * part // parts * size, lines * (part + 1) // parts * size
+    while column < last:
+        count = TOGETHER * size if column + TOGETHER * size <= last else size
+        for r in range(shape.steps * shape.agents):
+            spread(gradient, work.rows, work.weights, work.count[r], delta, r, column, count)
+        column += count

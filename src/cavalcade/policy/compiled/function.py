@@ -1,5 +1,7 @@
 """The compiled passes as one differentiable torch function of tokens, states and parameters."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -87,7 +89,6 @@ class Workspace(NamedTuple):
     kind: torch.dtype
     work: Work
     deltas: Deltas
-    strips: NDArray  # see `table_gradient`
 
 
 class CompiledNetwork:
@@ -99,6 +100,17 @@ class CompiledNetwork:
         self.width, self.outputs = _whole(width), _whole(actions + 1)
         self.blocks = _BLOCKS[core]
         self._acting, self._learning = Workspaces(), Workspaces()
+        self._fixed = False
+        self._packed: Weights | None = None  # those of fixed parameters
+
+    @contextmanager
+    def fixed(self) -> Iterator[None]:
+        """Within it, parameters do not change: passes without gradients pack them once."""
+        self._fixed = True
+        try:
+            yield
+        finally:
+            self._fixed, self._packed = False, None
 
     def __call__(
         self, tokens: Tensor, state: tuple[Tensor, ...], begins: NDArray[np.bool_], parameters: Parameters
@@ -134,7 +146,9 @@ class CompiledNetwork:
         none = torch.empty(0, 0, dtype=kind)
         memory = Memory(*(x.numpy() for x in (*_pair(before, none), *_pair(after, none))))
         seen = self._bytes(tokens)
-        w = self._weights(p)
+        w = (None if learning else self._packed) or self._weights(p)
+        if self._fixed and not learning:
+            self._packed = w
         begun = np.ascontiguousarray(np.broadcast_to(begins, (h, b)))  # kernels do not check bounds
         forward(shape, seen, begun, w, space.work, memory, features.numpy(), logits.numpy(), values.numpy())
         inner = self.inner
@@ -170,9 +184,7 @@ class CompiledNetwork:
             empty(rows, self.outputs),
         )
         back = rows if learning else 0
-        size = LINE // kind.itemsize
-        strips = empty(width // size, self.tables.rows if learning else 0, size)
-        return Workspace(rows, kind, work, Deltas(empty(back, width), empty(back, width)), strips)
+        return Workspace(rows, kind, work, Deltas(empty(back, width), empty(back, width)))
 
     def _weights(self, p: Parameters) -> Weights:
         """Parameters packed for the forward pass, in every pass: fused optimisers do not count versions."""
@@ -243,15 +255,15 @@ class CompiledNetwork:
             zeros(width), zeros(4 * width if self.blocks else 0), zeros(self.outputs),
         )  # fmt: skip
         gradients = Gradients(*(x.numpy() for x in found))
-        weight_gradients(shape, numba.get_num_threads(), work, pass_.features, given.out, deltas, gradients)
-        table = torch.empty_like(p.table)
-        table_gradient(shape, work, deltas.first, space.strips, table.numpy())
+        threads, table = numba.get_num_threads(), zeros(len(p.table), width)
+        weight_gradients(shape, threads, work, pass_.features, given.out, deltas, gradients)
+        table_gradient(shape, threads, work, deltas.first, table.numpy())
         layer, inputs, states, heads, sums_bias, layer_bias, core_bias, heads_bias = found
         a = self.actions
         core = self._uncore(inputs, states, core_bias) if self.blocks else (p.inputs,) * 4
         return tuple(d[None, :, :inner] for d in carried), Parameters(
-            table, sums_bias[:inner], layer[:inner, :inner], layer_bias[:inner], heads[:a, :inner], heads_bias[:a],
-            heads[a : a + 1, :inner], heads_bias[a : a + 1], *core,
+            table[:, :inner], sums_bias[:inner], layer[:inner, :inner], layer_bias[:inner], heads[:a, :inner],
+            heads_bias[:a], heads[a : a + 1, :inner], heads_bias[a : a + 1], *core,
         )  # fmt: skip
 
     def _uncore(self, inputs: Tensor, states: Tensor, bias: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:

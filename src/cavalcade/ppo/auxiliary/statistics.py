@@ -14,9 +14,12 @@ class Statistics(AuxiliaryLoss):
         self._seen: dict[str, list[Tensor]] = {}
         self._zero: dict[str, Tensor] = {}
 
+    def idle(self, update: int) -> bool:
+        return update % self._every != 0
+
     def gradient(self, model: nn.Module, update: int) -> None:
         """Stores the gradient norms of this minibatch."""
-        if update % self._every:
+        if self.idle(update):
             return
         for name, parameter in model.named_parameters():
             if parameter.grad is not None:

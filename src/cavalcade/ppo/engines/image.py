@@ -10,6 +10,7 @@ from cavalcade.core.jit import all_threads
 from cavalcade.core.threads import fastest
 from cavalcade.ppo.engines.cpu.adam import adam_step
 from cavalcade.ppo.engines.torch import TorchEngine
+from cavalcade.ppo.loss import Minibatch
 
 _SAMPLES = 64  # of a gradient that is timed
 
@@ -37,6 +38,13 @@ class ImageEngine(TorchEngine):
 
     def _forward(self, weights: Tensor, observation: Tensor) -> tuple[Tensor, Tensor]:
         return self.spec.forward(weights, observation)
+
+    def _stage(self, whole: Minibatch) -> Minibatch:
+        """Arranges pixels in blocks once instead of in each epoch; bytes all the same."""
+        return whole._replace(observation=self.spec.blocks(whole.observation))
+
+    def _forward_staged(self, weights: Tensor, observation: Tensor) -> tuple[Tensor, Tensor]:
+        return self.spec.forward_blocks(weights, observation)
 
     @torch.no_grad()
     def values(self, wanted: NDArray[np.bool_], ended_at: int | None = None) -> NDArray:

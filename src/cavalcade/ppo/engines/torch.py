@@ -61,6 +61,10 @@ class TorchEngine(HostEngine):
         shift, scale, context = self._inputs(weights.device)
         return self.spec.forward(weights, (observation.to(self.dtype) - shift) * scale, context)
 
+    def _forward_staged(self, weights: Tensor, observation: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits and values of the observations of staged samples."""
+        return self._forward(weights, observation)
+
     def _inputs(self, device: torch.device) -> tuple[Tensor, ...]:
         """Shift and scale of observations, and contexts, on a device."""
         return self._shift, self._scale, self._context
@@ -99,9 +103,14 @@ class TorchEngine(HostEngine):
     def prepare(self, progress: float | NDArray) -> None:
         """Computes advantages and value targets of this rollout and of replayed ones."""
         samples = self._samples()
-        self._whole = samples[0]
+        whole = samples[0]
         if len(samples) > 1:
-            self._whole = Minibatch(*(torch.cat(parts, dim=1) for parts in zip(*samples, strict=True)))
+            whole = Minibatch(*(torch.cat(parts, dim=1) for parts in zip(*samples, strict=True)))
+        self._whole = self._stage(whole)
+
+    def _stage(self, whole: Minibatch) -> Minibatch:
+        """The samples of an update as its gradients take them."""
+        return whole
 
     def minibatches(self, epoch: int) -> Iterator[tuple[Minibatch, float]]:
         """Minibatches, and this rank's share of the samples of each; samples include replayed ones."""
@@ -123,8 +132,9 @@ class TorchEngine(HostEngine):
     def gradient(self, batch: tuple[Minibatch, float], active: Tensor) -> Tensor:
         samples, share = batch
         self._gradient, metrics = gradient(
-            self.head, self._forward, self._learnt.weights, samples, self._coefficients, self.config.grad_accum
+            self.head, self._forward_staged, self._learnt.weights, samples, self._coefficients, self.config.grad_accum
         )
+        self.blindfold(self._gradient)
         found = torch.stack([metrics[name] for name in METRICS])
         if self.ranks.size > 1:
             self._gradient.mul_(share)

@@ -56,10 +56,9 @@ class TorchDeviceEngine(TorchEngine):
             return logits.cpu(), values.cpu()
         return super()._forward(weights, observation)
 
-    def prepare(self, progress: float | NDArray) -> None:
-        """Computes advantages on the CPU and copies the samples to the device."""
-        super().prepare(progress)
-        self._whole = Minibatch(*(x.to(self.device, non_blocking=True) for x in self._whole))
+    def _stage(self, whole: Minibatch) -> Minibatch:
+        """Copies the samples to the device."""
+        return super()._stage(Minibatch(*(x.to(self.device, non_blocking=True) for x in whole)))
 
     def step(self, rates: Tensor, active: Tensor) -> Tensor:
         return TorchEngine.step(self, rates, active)

@@ -9,7 +9,7 @@ from cavalcade.core.errors import ConfigError, StateError, TrainingError
 from cavalcade.policy.heads import Choice
 from cavalcade.ppo.advantage import gae
 from cavalcade.ppo.draws import uniform_draws
-from cavalcade.ppo.engines.recurrent.draw import draw_actions
+from cavalcade.ppo.engines.recurrent.draw import Seen, Stored, store_and_draw
 from cavalcade.ppo.engines.recurrent.engine import RecurrentEngine
 from cavalcade.ppo.keys import environment_keys
 from tests.ppo.engines.recurrent.toy import Cue, config, engine
@@ -245,7 +245,16 @@ def test_draws_on_the_cpu_are_those_of_the_head():
     mask[:, 2] = True
     keys = environment_keys([3], 600)
     action, log_prob = np.zeros(500, np.int32), np.zeros(500, np.float32)
-    draw_actions(logits, mask, keys, 11, 100, action, log_prob)
+    seen = Seen(rng.random((500, 9)), mask, rng.random(500) < 0.5, rng.random(500).astype(np.float32))
+    for at in (0, 1):
+        stored = Stored(np.zeros((600, 2, 7)), np.zeros((600, 2, 6), bool), np.ones((600, 2), bool), np.zeros((600, 2)))
+        store_and_draw(3, logits, seen, keys, 11, 100, stored, 100, at, action, log_prob)
+        assert (stored.observation[100:, at] == seen.observation[:, :7]).all()
+        assert (stored.mask[100:, at] == mask).all()
+        assert (stored.value[100:, at] == seen.value).all()
+        assert (stored.begins[100:, at] == (seen.begins if at else False)).all()
+        assert not stored.observation[:100].any()
+        assert not stored.observation[:, 1 - at].any()
     draws = np.zeros((500, 1))
     uniform_draws(keys, np.array([11]), 100, draws)
     head, x, allowed = Choice(6), torch.from_numpy(logits), torch.from_numpy(mask)

@@ -10,6 +10,7 @@ from cavalcade.envs.mettagrid.device import DeviceArenas
 from cavalcade.envs.mettagrid.games import forage
 from cavalcade.envs.mettagrid.task import MettagridTask
 from cavalcade.policy.recurrent import TokenPolicy, seeded
+from cavalcade.ppo.auxiliary.statistics import Statistics
 from cavalcade.ppo.engines.recurrent.engine import RecurrentEngine
 from cavalcade.ppo.engines.recurrent.resident import ResidentEngine
 from cavalcade.targets.mettagrid.arenas import layout_of
@@ -18,8 +19,8 @@ OPTIONS = ("agents=4", "size=11", "max_steps=12", "walls=2", "mines=6")
 CPU = torch.device("cpu")
 
 
-def engine(*, resident, core="lstm", stats=("ore.gained",), **more):
-    task = MettagridTask(env_options=OPTIONS, max_tokens=32, stats=stats)
+def engine(*, resident, core="lstm", stats=("ore.gained",), options=OPTIONS, **more):
+    task = MettagridTask(env_options=options, max_tokens=32, stats=stats)
     env = Arenas(forage(**task.options), 16, seed=2, stats=stats)
     env.reset()
     config = RecurrentPPOConfig(num_envs=4, batch_size=256, minibatch_size=64, bptt_horizon=8, **more)
@@ -49,6 +50,46 @@ def test_it_learns_what_the_plain_engine_learns(core, more):
         np.testing.assert_allclose(m["reward"], n["reward"], rtol=1e-5)
         for (name, x), (_, y) in zip(one._parameters().items(), two._parameters().items(), strict=True):
             torch.testing.assert_close(x, y, rtol=1e-3, atol=1e-4, msg=name)
+
+
+@pytest.mark.parametrize(("every", "wanted"), [(1, set()), (3, {1})])
+def test_recorded_gradient_steps_are_the_plain_ones(every, wanted, monkeypatch):
+    longer = (*OPTIONS, "max_steps=44")  # episodes begin in update 2
+    one, two = (engine(resident=True, epochs=2, options=longer) for _ in range(2))
+    two._graphs = two.optimizers.recordable = True  # the graph's work, run eagerly
+    recorded = []
+    work = two._gradient_step
+    monkeypatch.setattr(two, "_gradient_step", lambda: recorded.append(two.state.updates) or work())
+    for e in (one, two):
+        e.auxiliary.append(Statistics(every))
+    for update in range(4):
+        found = []
+        for e in (one, two):
+            e.collect()
+            found.append(e.update(update / 4))
+        assert found[0].keys() == found[1].keys()
+        for name, x in found[0].items():
+            np.testing.assert_array_equal(x, found[1][name], err_msg=name)
+        for x, y in zip(one._parameters().values(), two._parameters().values(), strict=True):
+            assert torch.equal(x, y)
+    assert {*recorded} == wanted  # not where statistics are due or an episode begins
+
+
+def test_steps_that_cannot_be_recorded_are_plain(monkeypatch):
+    longer = (*OPTIONS, "max_steps=44")
+    one, two = (engine(resident=True, options=longer) for _ in range(2))
+    two._graphs = two.optimizers.recordable = True
+
+    def fail():
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB\nmore")
+
+    monkeypatch.setattr(two, "_gradient_step", fail)
+    for e in (one, two):
+        e.collect()
+        e.update(0.5)
+    assert two.notes == ["gradient steps are not recorded as CUDA graphs: CUDA out of memory. Tried to allocate 2 GiB"]
+    for x, y in zip(one._parameters().values(), two._parameters().values(), strict=True):
+        assert torch.equal(x, y)
 
 
 def test_it_resumes_bit_for_bit():

@@ -61,7 +61,7 @@ class DistinctActing:
             return torch.zeros(shape, dtype=torch.int32, device=device)
 
         self._slots = integers(policies, 1 << (2 * self._steps * n - 1).bit_length())
-        self._fresh, self._num_fresh = integers(policies, n), integers(policies)
+        self._fresh, self._num_fresh = integers(policies, n), integers(self._steps, policies)
         self._x = torch.zeros(policies, spec.inputs, n, dtype=weights.dtype, device=device)
         self._blocks = policies * max(1, -(-_BLOCKS // policies))
         places = [[(y.weight, y.bias, y.fan_in, y.columns, y.fan_out) for y in spec.layers(net)] for net in NETS]
@@ -77,13 +77,13 @@ class DistinctActing:
 
     def begin(self) -> None:
         self._slots.fill_(NONE)
+        self._num_fresh.zero_()
 
     def see(self, t: int) -> None:
-        games, ops, steps = self._games, self._ops, self._steps
+        games, ops, steps, num_fresh = self._games, self._ops, self._steps, self._num_fresh[t]
         games.observe(games.words.view(len(self._x), -1, games.words.shape[1]), self._x)
-        self._num_fresh.zero_()
-        ops.find(games.num_envs, self._words, t, steps, self._slots, self._fresh, self._num_fresh, self.row)
+        ops.find(games.num_envs, self._words, t, steps, self._slots, self._fresh, num_fresh, self.row)
         ops.evaluate(
-            self._blocks, self._layers, self._weights, self._x, t, steps, self._fresh, self._num_fresh, self.logits,
+            self._blocks, self._layers, self._weights, self._x, t, steps, self._fresh, num_fresh, self.logits,
             self.values,
         )  # fmt: skip

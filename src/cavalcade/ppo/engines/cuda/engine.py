@@ -65,6 +65,7 @@ class CudaEngine(PopulationEngine):
         shape = (games.words.shape[1], self.spec.actions, len(self._ends), width)
         self.rollout = PackedRollout.allocate(self.policies, steps, n, *shape, self.device, self.dtype)
         self._ops = Ops(self.device)
+        self.precision = precision
         self._tf32, self._kind = precision == "tf32", torch.bfloat16 if precision == "bf16" else self.dtype
         self._player = Network(self.spec, self.state.weights, n, self._kind)
         self._acting = self._make_acting()
@@ -235,6 +236,20 @@ class CudaEngine(PopulationEngine):
                 raise TrainingError(TOO_LARGE) from None
             self._graphs[name].replay()
 
+    def recorded(self) -> dict[str, Any]:
+        """The CUDA graphs of rollout and update, by name, to measure them; trains on until both are recorded."""
+        while not all(self._graphs.get(name) for name in ("rollout", "update")):
+            self.collect()
+            self.update(0.0)
+        return dict(self._graphs)
+
+    def bytes_per_step(self, share: float) -> float:
+        """Bytes of samples and network outputs that are read and written per step, at least; as `operations`."""
+        r, outputs = self.rollout, self.spec.padded_actions + 1
+        samples = sum(x.numel() * x.element_size() for x in vars(r).values()) / r.action.numel()
+        row = 2 * outputs * self.state.weights.element_size()  # written and read
+        return samples * (1 + self.config.epochs) + share * row * (1 + 2 * self.config.epochs)
+
     @torch.no_grad()
     def _rollout(self) -> None:
         """T steps: observe, forward, draw, step, record."""
@@ -280,7 +295,9 @@ class CudaEngine(PopulationEngine):
             yield epoch, m
 
     def gradient(self, batch: tuple[int, int], active: Tensor) -> Tensor:
-        return torch.where(active, self._minibatch(*batch), 0.0)
+        metrics = self._minibatch(*batch)
+        self.blindfold(self._gradient)
+        return torch.where(active, metrics, 0.0)
 
     def step(self, rates: Tensor, active: Tensor) -> Tensor:
         s, g = self.state, self._gradient
@@ -310,8 +327,7 @@ class CudaEngine(PopulationEngine):
         ops.take_row(self.policies * b, s, first, b, r.words.flatten(0, 2), y.words)
         self.games.observe(y.words, y.network.x)
         logits, values = y.network.forward()
-        y.d_logits.zero_()
-        y.d_values.zero_()
+        y.derivatives.zero_()
         samples = (r.action, r.log_prob, r.value, r.advantage, r.returns)
         x = Experience(r.mask.flatten(0, 2), *(one.flatten() for one in samples))
         ops.row_loss(

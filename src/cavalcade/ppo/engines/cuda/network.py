@@ -93,4 +93,7 @@ def _multiply(a: Tensor, b: Tensor, out: Tensor) -> None:
         out.copy_(torch.bmm(a, b).view(out.shape))
         return
     for x, y, z in zip(a, b, out.flatten(0, -3), strict=True):  # one by one, cuBLAS splits the sums
-        z.copy_(torch.mm(x, y))
+        if z.dtype == x.dtype:
+            torch.mm(x, y, out=z)
+        else:
+            z.copy_(torch.mm(x, y))

@@ -29,6 +29,7 @@ class Piece:
 
     network: Network
     words: Tensor  # (P, rows, W)
+    derivatives: Tensor  # the next two, in one piece of memory
     d_logits: Tensor  # (P, rows, A or more)
     d_values: Tensor  # (P, 1, rows)
     chunk: int  # samples of a chunk, see `row_loss`
@@ -48,11 +49,13 @@ class Piece:
         def zeros(*shape: int, of: torch.dtype = weights.dtype) -> Tensor:
             return torch.zeros(shape, dtype=of, device=weights.device)
 
+        derivatives, logits = zeros(policies * rows * (spec.padded_actions + 1)), policies * rows * spec.padded_actions
         return cls(
             network=Network(spec, weights, rows, kind),
             words=zeros(policies, rows, width, of=torch.int64),
-            d_logits=zeros(policies, rows, spec.padded_actions),
-            d_values=zeros(policies, 1, rows),
+            derivatives=derivatives,
+            d_logits=derivatives[:logits].view(policies, rows, spec.padded_actions),
+            d_values=derivatives[logits:].view(policies, 1, rows),
             chunk=chunk,
             parts=zeros(2 * policies * chunks, spec.actions + 1),
             sums=zeros(policies * groups, spec.actions + 1),

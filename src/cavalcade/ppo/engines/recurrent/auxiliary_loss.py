@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 class AuxiliaryLoss:
     """All hooks do nothing by default; a subclass overrides those it needs."""
 
+    def idle(self, update: int) -> bool:
+        """Whether `loss` and `gradient` do nothing in an update."""
+        return False
+
     def begin(self, experience: Experience, update: int, progress: float) -> None:
         """Called before an update; progress: the completed share of the run."""
 

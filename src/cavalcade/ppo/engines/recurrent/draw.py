@@ -1,6 +1,7 @@
 """Samples actions: softmax, draw and log-probability of a row in one pass."""
 
 import math
+from typing import NamedTuple
 
 import numba
 import numpy as np
@@ -9,14 +10,46 @@ from cavalcade.core.jit import formula, kernel
 from cavalcade.ppo.draws import draw_target
 
 
-@kernel(parallel=True)
-def draw_actions(logits, mask, keys, clock, start, actions, log_probs):
-    """Samples from the softmax over allowed actions: logits, mask (n, A); actions, log_probs (n,) are written.
+class Seen(NamedTuple):
+    """What n agents see in a step, and their values."""
 
-    Row i is environment start + i; a masked action has probability 0.
+    observation: np.ndarray  # (n, O)
+    mask: np.ndarray  # (n, A)
+    begins: np.ndarray  # (n,)
+    value: np.ndarray  # (n,)
+
+
+class Stored(NamedTuple):
+    """Where it is stored: segments (S, h, …); observations are cut."""
+
+    observation: np.ndarray
+    mask: np.ndarray
+    begins: np.ndarray
+    value: np.ndarray
+
+
+@kernel(parallel=True)
+def store_and_draw(parts, logits, seen, keys, clock, start, stored, first, at, actions, log_probs):
+    """Stores what agents see as step `at` of the segments from `first` on, and samples their actions.
+
+    Samples from the softmax over allowed actions: logits (n, A); actions, log_probs (n,) are written. Row i is
+    environment start + i; a masked action has probability 0.
     """
-    for i in numba.prange(logits.shape[0]):
-        draw_row(i, logits, mask, keys, clock, start, actions, log_probs)
+    for part in numba.prange(parts):
+        _store_and_draw(part, parts, logits, seen, keys, clock, start, stored, first, at, actions, log_probs)
+
+
+@formula
+def _store_and_draw(part, parts, logits, seen, keys, clock, start, stored, first, at, actions, log_probs):
+    n, size = logits.shape[0], stored.observation.shape[2]
+    for i in range(n * part // parts, n * (part + 1) // parts):
+        for j in range(size):
+            stored.observation[first + i, at, j] = seen.observation[i, j]
+        for j in range(seen.mask.shape[1]):
+            stored.mask[first + i, at, j] = seen.mask[i, j]
+        stored.begins[first + i, at] = seen.begins[i] and at > 0  # the state of a segment's start is already reset
+        stored.value[first + i, at] = seen.value[i]
+        draw_row(i, logits, seen.mask, keys, clock, start, actions, log_probs)
 
 
 @formula
@@ -42,6 +75,6 @@ def draw_row(i, logits, mask, keys, clock, start, actions, log_probs):
 
 @kernel
 def draw_clocked(count, logits, mask, keys, clock, actions, log_probs):
-    """As `draw_actions`, with the clock in an array, (1,)."""
+    """Samples the actions of `count` rows from environment 0 on; the clock is an array, (1,)."""
     for i in range(count):
         draw_row(i, logits, mask, keys, clock[0], 0, actions, log_probs)

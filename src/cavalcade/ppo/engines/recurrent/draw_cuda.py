@@ -6,7 +6,7 @@ from cavalcade.ppo.engines.recurrent.draw import draw_row
 
 @gpu_kernel
 def draw_clocked(count, logits, mask, keys, clock, actions, log_probs):
-    """As `draw_actions`, with the clock in an array, (1,)."""
+    """As that of `draw`."""
     i = cuda.grid(1)
     if i < count:
         draw_row(i, logits, mask, keys, clock[0], 0, actions, log_probs)

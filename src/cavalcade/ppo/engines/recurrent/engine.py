@@ -27,7 +27,7 @@ from cavalcade.ppo.draws import uniform_draws
 from cavalcade.ppo.engine import Engine, head_of
 from cavalcade.ppo.engines.recurrent.auxiliary_loss import AuxiliaryLoss
 from cavalcade.ppo.engines.recurrent.choice_loss import choice_loss
-from cavalcade.ppo.engines.recurrent.draw import draw_actions
+from cavalcade.ppo.engines.recurrent.draw import Seen, Stored, store_and_draw
 from cavalcade.ppo.engines.recurrent.experience import Experience, Segments
 from cavalcade.ppo.engines.recurrent.means import RunningMeans
 from cavalcade.ppo.engines.recurrent.optimizers import Optimizers
@@ -86,7 +86,6 @@ class RecurrentEngine(Engine):
         self._dropped = 0
         self._here = 0  # segments of the current minibatch on this rank
         self._pieces = config.grad_accum  # per minibatch; twice as many after memory ran out
-        self._rate = 0.0  # learning rate, on the host: optimisers take a number
         self._means = RunningMeans()  # of auxiliary metrics …
         self._more: dict[str, Tensor] = {}  # … of the latest minibatch
         self._read: dict[str, NDArray] = {}  # … and of the update, on the host
@@ -112,7 +111,7 @@ class RecurrentEngine(Engine):
     def collect(self) -> Episodes:
         self._dropped = 0
         terminal = self.config.timeout_is_terminal
-        with few_threads() if self.env.out_of_process else nullcontext():
+        with few_threads() if self.env.out_of_process else nullcontext(), self.policy.fixed():
             collect(self.env, self, self.experience.results, self.state, self.episodes, terminal, self.timer)
         return self.episodes.take()
 
@@ -121,7 +120,6 @@ class RecurrentEngine(Engine):
         e = self.experience
         begins = self._begins[group] if t == 0 else e.results.ended[0, t - 1, group].numpy()
         rows, at = e.rows(t, group)
-        observation = self._store_observation(rows, at, group)
         memory = tuple(s[:, group] for s in self._memory)
         if begins.any():
             keep = torch.from_numpy(~begins).unsqueeze(-1).to(self.device)
@@ -129,37 +127,44 @@ class RecurrentEngine(Engine):
         if at == 0:
             for stored, s in zip(e.state, memory, strict=True):
                 stored[:, rows] = s
-        e.begins[rows, at] = begins if at else False  # the stored state at a segment's start is already reset
+        shown = self._shown(group).to(self.device)
         with self._autocast():
-            out, after = self.policy(observation, memory, np.zeros((1, len(begins)), np.bool_))
+            out, after = self.policy(shown.unsqueeze(0), memory, np.zeros((1, len(begins)), np.bool_))
         for mine, s in zip(self._memory, after, strict=True):
             mine[:, group] = s
-        e.value[rows, at] = out.values[0].to(e.value)
-        e.mask[rows, at] = torch.from_numpy(self.env.buffers.action_mask[group]).to(e.mask.device)
-        return self._draw(out.logits[0].float(), t, group)
+        logits, value = out.logits[0].float(), out.values[0].float()
+        if e.action.device.type == self.device.type == "cpu" and isinstance(self.head, Choice):
+            return self._store_and_draw(t, group, logits.numpy(), value.numpy(), begins)
+        return self._store_and_sample(t, group, shown, logits, value, begins)
 
-    def _draw(self, logits: Tensor, t: int, group: slice) -> NDArray:
-        """Samples the actions of a group and records them with their log-probabilities."""
+    def _store_and_draw(self, t: int, group: slice, logits: NDArray, value: NDArray, begins: NDArray) -> NDArray:
+        """Stores a step of a group and samples its actions, in one kernel."""
+        e, b = self.experience, self.env.buffers
+        rows, at = e.rows(t, group)
+        seen = Seen(b.observation[group], b.action_mask[group], begins, value)
+        stored = Stored(e.observation.flatten(2).numpy(), e.mask.numpy(), e.begins, e.value.numpy())
+        action, log_prob = e.action.numpy()[rows, at], e.log_prob.numpy()[rows, at]
+        parts, clock = numba.get_num_threads(), self.state.clock + t
+        store_and_draw(parts, logits, seen, self._keys, clock, group.start, stored, rows.start, at, action, log_prob)
+        return action
+
+    def _store_and_sample(
+        self, t: int, group: slice, shown: Tensor, logits: Tensor, value: Tensor, begins: NDArray
+    ) -> NDArray:
+        """As `_store_and_draw`, for any head and device."""
         e, allowed = self.experience, self.env.buffers.action_mask[group]
         rows, at = e.rows(t, group)
-        clock, count = self.state.clock + t, len(logits)
-        if e.action.device.type == self.device.type == "cpu" and isinstance(self.head, Choice):
-            action, log_prob = e.action.numpy()[rows, at], e.log_prob.numpy()[rows, at]
-            draw_actions(logits.numpy(), allowed, self._keys, clock, group.start, action, log_prob)
-            return action
-        draws = np.zeros((count, self.head.draws))
-        uniform_draws(self._keys, np.array([clock]), group.start, draws)
+        e.observation[rows, at] = shown.to(e.observation.device)
+        e.mask[rows, at] = torch.from_numpy(allowed).to(e.mask.device)
+        e.begins[rows, at] = begins if at else False  # the stored state at a segment's start is already reset
+        e.value[rows, at] = value.to(e.value)
+        draws = np.zeros((len(logits), self.head.draws))
+        uniform_draws(self._keys, np.array([self.state.clock + t]), group.start, draws)
         mask = torch.from_numpy(allowed).to(self.device)
         action = self.head.sample(logits, mask, torch.from_numpy(draws).to(self.device))
         e.log_prob[rows, at] = self.head.evaluate(logits, mask, action)[0].to(e.log_prob.device)
         e.action[rows, at] = action.to(e.action)
         return action.cpu().numpy()
-
-    def _store_observation(self, rows: slice, at: int, group: slice) -> Tensor:
-        """Stores the observations of a group; returns them for the network, (1, n, …)."""
-        e, shown = self.experience, self._shown(group).to(self.device)
-        e.observation[rows, at] = shown.to(e.observation.device)
-        return shown.unsqueeze(0)
 
     def _shown(self, group: slice) -> Tensor:
         """The observations of a group as the network sees them, on the host; counts those that are cut."""
@@ -183,7 +188,7 @@ class RecurrentEngine(Engine):
     def prepare(self, progress: float | NDArray) -> None:
         """Computes advantages and value targets of all segments; begins the update of sampler and auxiliary losses."""
         share, e = float(np.max(progress)), self.experience
-        self._rate = float(learning_rates(self, share)[0])
+        self.optimizers.set_rate(float(learning_rates(self, share)[0]))
         self._advantages()
         self._begins[:] = e.results.ended[0, -1].cpu().numpy()
         self.sampler.begin(e.advantage, share)
@@ -292,7 +297,7 @@ class RecurrentEngine(Engine):
         if not skipped:
             for loss in self.auxiliary:
                 loss.gradient(self.policy, self.state.updates)
-            self.optimizers.step(self._rate, self._scaler)
+            self.optimizers.step(self._scaler)
         if self._scaler is not None:
             self._scaler.update()
             norm = torch.zeros_like(norm) if skipped else norm

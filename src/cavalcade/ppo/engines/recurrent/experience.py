@@ -89,8 +89,8 @@ class Experience:
         """(1, T, N) as a field."""
         return x.view(-1, self.horizon, self.agents).transpose(1, 2).reshape(self.segments, self.horizon).contiguous()
 
-    def take(self, index: Tensor) -> Segments:
-        """The segments with the given numbers, on the device of the network."""
+    def take(self, index: Tensor, begins: NDArray[np.bool_] | None = None) -> Segments:
+        """The segments with the given numbers, on the device of the network; begins: (h, b), if already known."""
         here = index.to(self.observation.device)
 
         def pick(x: Tensor) -> Tensor:
@@ -99,7 +99,8 @@ class Experience:
         state = tuple(s.index_select(1, here).to(self.device, non_blocking=True) for s in self.state)
         observation, mask, action, *rest = map(pick, self._fields)
         log_prob, value, advantage, returns = rest
-        begins = self.begins[index.cpu().numpy()].T
+        if begins is None:
+            begins = self.begins[index.cpu().numpy()].T
         return Segments(observation, mask, action, log_prob, value, advantage, returns, state, begins, index)
 
     @property

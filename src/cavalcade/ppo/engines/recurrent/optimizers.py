@@ -1,6 +1,7 @@
 """Optimisers of the recurrent engine, saved and loaded as plain tensors."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -20,7 +21,11 @@ class Optimizers:
         rest = [n for n in named if n not in hidden]
         self._names = [rest, hidden] if hidden else [rest]
         parameters = [named[name] for name in rest]
-        options = {"lr": config.learning_rate, "eps": _EPSILON, "fused": True}
+        options: dict[str, Any] = {"lr": config.learning_rate, "eps": _EPSILON, "fused": True}
+        self.recordable = parameters[0].is_cuda and not hidden
+        """Whether a step can be recorded in a CUDA graph; then the learning rate is a tensor."""
+        if self.recordable:
+            options |= {"lr": torch.tensor(config.learning_rate, device=parameters[0].device), "capturable": True}
         if config.optimizer == "adam":
             self._all: list[torch.optim.Optimizer] = [torch.optim.Adam(parameters, **options)]
         else:
@@ -36,11 +41,18 @@ class Optimizers:
                 )
             )
 
-    def step(self, rate: float, scaler: "torch.amp.GradScaler | None" = None) -> None:  # pyright: ignore
-        """Steps all optimisers with a learning rate."""
+    def set_rate(self, rate: float) -> None:
+        """Sets the learning rate."""
         for one in self._all:
             for group in one.param_groups:
-                group["lr"] = rate
+                if isinstance(group["lr"], Tensor):
+                    group["lr"].fill_(rate)
+                else:
+                    group["lr"] = rate
+
+    def step(self, scaler: "torch.amp.GradScaler | None" = None) -> None:  # pyright: ignore
+        """Steps all optimisers."""
+        for one in self._all:
             if scaler is None:
                 one.step()
             else:

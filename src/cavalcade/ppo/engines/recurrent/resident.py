@@ -1,7 +1,8 @@
-"""The recurrent engine with games on its own device: a step of act, draw and play is one CUDA graph.
+"""The recurrent engine with games on its own device.
 
-The host knows when episodes end and never waits for a step; it reads once per update. On the CPU the same code runs
-without graphs, which is how it is tested.
+A step of act, draw, play and store is one CUDA graph, and so is a gradient step. The host knows when episodes end and
+never waits for a step; it reads once per update. On the CPU the same code runs without graphs, which is how it is
+tested.
 """
 
 from collections.abc import Callable
@@ -12,10 +13,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from cavalcade.core.device import matmul_precision
 from cavalcade.core.launch import Launcher
+from cavalcade.core.recorded import Recorded
 from cavalcade.ppo.engines.cuda.ops import Ops
 from cavalcade.ppo.engines.recurrent.engine import RecurrentEngine
 from cavalcade.ppo.engines.recurrent.experience import CollectedResults
+from cavalcade.ppo.objective import METRICS
 from cavalcade.ppo.returns import return_scale
 from cavalcade.ppo.rollout import Episodes
 from cavalcade.ppo.state import merge_moments
@@ -60,7 +64,12 @@ class ResidentEngine(RecurrentEngine):
         self.experience.results = CollectedResults(*(x.to(device) for x in vars(r).values()))
         self.experience.mask[:] = True
         self._graphs = graphs and device.type == "cuda"
-        self._graph: Any = None  # False: to be captured in the next step
+        self._step_graph, self._gradient_graph = Recorded(self._graphs), Recorded(self._graphs, _EAGER)
+        self._norm: Tensor | None = None  # of a gradient step that was a graph
+        self._index = torch.zeros(0, dtype=torch.int64, device=device)  # segments of that step
+        self._at = torch.zeros((), dtype=torch.int64, device=device)  # step of the rollout
+        self.optimizers.recordable &= options["machine"].compile == "off"
+        self._first = self.experience.horizon * torch.arange(n, device=device)  # row of an agent's first step
         self._launch, self._ops = Launcher(device), Ops(device)
         self._draws = self._launch.moved(self._keys)
         self._clock = torch.zeros(1, dtype=torch.int64, device=device)
@@ -87,6 +96,8 @@ class ResidentEngine(RecurrentEngine):
         r.bootstrap.zero_()
         self._most.zero_()
         self._over.zero_()
+        self._at.zero_()
+        e.begins[:] = False
         self.timer.skip()
         for t in range(steps):
             rows, at = e.rows(t, everyone)
@@ -94,11 +105,9 @@ class ResidentEngine(RecurrentEngine):
                 keep = ~self._fresh.unsqueeze(-1)
                 for stored, s in zip(e.state, self._memory, strict=True):
                     stored[:, rows] = s * keep
-            e.begins[rows, at] = self._begins if at else False
-            e.observation[rows, at] = games.tokens
-            self._run_step()
-            e.value[rows, at], e.log_prob[rows, at], e.action[rows, at] = self._value, self._log_prob, games.actions
-            r.reward[0, t] = games.reward
+            elif self._begins.any():
+                e.begins[rows, at] = self._begins
+            self._step_graph(self._step_games)
             self._begins[:] = False
             over = games.ended()
             if len(over):
@@ -111,25 +120,11 @@ class ResidentEngine(RecurrentEngine):
         self.timer.lap("rollout")
         return self.episodes.take()
 
-    def _run_step(self) -> None:
-        """Runs a step: eagerly at first, then as a CUDA graph."""
-        if self._graph is None:
-            self._step_games()
-            if self._graphs:
-                self._graph = False  # kernels are compiled now
-        elif self._graph is False:
-            torch.cuda.synchronize()
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph):
-                self._step_games()
-            self._graph = graph
-            graph.replay()
-        else:
-            self._graph.replay()
-
     def _step_games(self) -> None:
-        """Act, draw, play; everything is in tensors that stay in place."""
-        g, n = self.games, self.env.spec.num_envs
+        """Act, draw, play, store; everything is in tensors that stay in place."""
+        g, e, n = self.games, self.experience, self.env.spec.num_envs
+        rows = self._first + self._at // e.horizon * (n * e.horizon) + self._at % e.horizon
+        _put(e.observation, rows, g.tokens)
         keep = ~self._fresh.unsqueeze(-1)
         with self._autocast():
             out, after = self.policy(g.tokens.unsqueeze(0), tuple(s * keep for s in self._memory), _NO_ENDS)
@@ -144,6 +139,10 @@ class ResidentEngine(RecurrentEngine):
         torch.maximum(self._most, g.seen.max().long(), out=self._most)
         self._totals += g.reward
         self._fresh.zero_()
+        for field, x in ((e.value, self._value), (e.log_prob, self._log_prob), (e.action, g.actions)):
+            _put(field, rows, x)
+        e.results.reward[0].index_copy_(0, self._at.view(1), g.reward.unsqueeze(0))
+        self._at += 1
 
     def _end(self, t: int, over: NDArray[np.int64]) -> None:
         """Records the episodes that ended in step t and begins the next."""
@@ -162,6 +161,46 @@ class ResidentEngine(RecurrentEngine):
         self._fresh[rows] = True
         self._begins[environment] = True
         self.state.episode_length[0, environment] = -(t + 1)  # the steps of this rollout are added at its end
+
+    def gradient(self, batch: tuple[Tensor, Tensor | None], active: Tensor) -> Tensor:
+        """As in `RecurrentEngine`; where nothing depends on the host, gradient and optimiser step are one graph."""
+        self._norm = None
+        if not self._recordable(*batch):
+            return super().gradient(batch, active)
+        index = batch[0]
+        if len(self._index) != len(index):
+            self._index = torch.empty_like(index, device=self.device)
+            self._gradient_graph.drop()
+        self._index.copy_(index)
+        try:
+            metrics, self._norm = self._gradient_graph(self._gradient_step)
+        except RuntimeError as error:  # memory ran out, or something waits for the host: nothing has changed yet
+            self.optimizers.recordable = False
+            self._gradient_graph.drop()
+            self.notes.append(f"gradient steps are not recorded as CUDA graphs: {str(error).splitlines()[0]}")
+            return super().gradient(batch, active)
+        return metrics
+
+    def _recordable(self, index: Tensor, importance: Tensor | None) -> bool:
+        """Whether the gradient step of a minibatch is the same work as that of any other."""
+        c, update = self.config, self.state.updates
+        same = importance is None and not c.vtrace and c.target_kl == 0 and self._pieces == 1 and self._scaler is None
+        if not self._graphs or not same or not self.optimizers.recordable:
+            return False
+        return all(loss.idle(update) for loss in self.auxiliary) and not self.experience.begins[index.numpy()].any()
+
+    def _gradient_step(self) -> tuple[Tensor, Tensor]:
+        """Metrics and gradient norm of a step on the segments in `_index`, in which no episode begins."""
+        self.policy.zero_grad(set_to_none=True)
+        e = self.experience
+        loss, metrics = self._loss(e.take(self._index, np.zeros((e.horizon, len(self._index)), np.bool_)), None)
+        with matmul_precision(tf32=self._precision == "tf32"):
+            loss.backward()
+        found = torch.stack([metrics[name].detach().float().view(1) for name in METRICS])
+        return found, super().step(None, None)  # pyright: ignore[reportArgumentType] — neither is used
+
+    def step(self, rates: Tensor, active: Tensor) -> Tensor:
+        return super().step(rates, active) if self._norm is None else self._norm
 
     def _values_now(self) -> Tensor:
         """Values of the current observations, (N,)."""
@@ -213,8 +252,9 @@ class ResidentEngine(RecurrentEngine):
         self.state.return_sum.copy_(self._running)
 
     def refresh(self) -> None:
-        """Copies games and counters to the device; a graph of the old arrays is dropped."""
-        self._graph = None
+        """Copies games and counters to the device; graphs of the old arrays are dropped."""
+        self._step_graph.drop()
+        self._gradient_graph.drop()
         self.games.push()
         self._totals.copy_(self.state.episode_return[0])
         self._running.copy_(self.state.return_sum)
@@ -222,4 +262,10 @@ class ResidentEngine(RecurrentEngine):
         self._fresh.copy_(torch.from_numpy(self._begins))
 
 
+def _put(field: Tensor, rows: Tensor, x: Tensor) -> None:
+    """Writes rows of a field of the experience, (S·N, h, …), whose first two axes are taken as one."""
+    field.flatten(0, 1).index_copy_(0, rows, x.to(field.dtype))
+
+
 _NO_ENDS = np.zeros((1, 1), np.bool_)
+_EAGER = 2  # gradient steps before the first is recorded

@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from cavalcade.core.recorded import Recorded
 from cavalcade.ppo.draws import uniform_draws
 from cavalcade.ppo.engines.recurrent.engine import RecurrentEngine
 
@@ -42,8 +43,7 @@ class Slot:
         self._host = tuple(torch.empty_like(x, pin_memory=self._on_gpu) for x in inputs)
         self.device = tuple(torch.empty_like(x, device=device) for x in inputs)
         self._actions = torch.empty(0)
-        self._graphs, self._steps, self._graph = graphs and self._on_gpu, 0, None
-        self._outputs: tuple[Tensor, ...] = ()
+        self._recorded = Recorded(graphs and self._on_gpu, _EAGER)
 
     def upload(self, inputs: tuple[Tensor, ...]) -> None:
         """Begins to copy inputs to the device."""
@@ -52,19 +52,7 @@ class Slot:
 
     def run(self, compute: Callable[..., tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
         """Outputs of a function of the inputs, as a CUDA graph once its kernels are compiled."""
-        if self._graph is not None:
-            self._graph.replay()
-            return self._outputs
-        self._steps += 1
-        if not self._graphs or self._steps <= _EAGER:
-            return compute(*self.device)
-        torch.cuda.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            self._outputs = compute(*self.device)
-        graph.replay()
-        self._graph = graph
-        return self._outputs
+        return self._recorded(lambda: compute(*self.device))
 
     def download(self, actions: Tensor) -> Pending:
         """Begins to copy actions to the host."""
