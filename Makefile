@@ -15,7 +15,7 @@ INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint $
 test test-fast tests warm-up: export OMP_WAIT_POLICY := passive
 test test-fast tests: export RAY_worker_niceness := 0
 
-.PHONY: run test test-fast lint types warm-up tests bench clean
+.PHONY: run test test-fast lint types warm-up tests bench docs docs-check notebooks figures wheel clean
 
 run: $(VENV)/installed
 	$(BIN)/cavalcade search cage2
@@ -41,6 +41,22 @@ tests: $(VENV)/installed-test
 	tests/install_chromium.sh
 	$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder
 
+docs: $(VENV)/installed-docs  # the site, in docs/_build/html; warnings are errors
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
+
+docs-check: $(VENV)/installed-docs  # does what the tutorials say and compares what is printed: minutes
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m tools.check_docs
+
+notebooks: $(VENV)/installed-docs  # runs them and keeps their outputs
+	$(BIN)/python -m tools.notebooks
+
+figures: $(VENV)/installed  # writes docs/data/*.json anew and the tables that show them; on a quiet machine
+	$(BIN)/python -m tools.figures measure
+	$(BIN)/python -m tools.figures write
+
+wheel: $(VENV)/installed-release  # builds wheel and sdist and tries them outside the clone
+	$(BIN)/python -m tools.check_release
+
 bench: $(VENV)/installed
 	$(BIN)/cavalcade bench sim
 	$(BIN)/cavalcade bench envs
@@ -60,6 +76,14 @@ $(VENV)/installed: pyproject.toml $(CONSTRAINTS) $(BIN)/python
 
 $(VENV)/installed-test: pyproject.toml $(CONSTRAINTS) $(BIN)/python
 	$(INSTALL) --editable '.[test]'
+	touch $@ $(VENV)/installed
+
+$(VENV)/installed-docs: pyproject.toml $(CONSTRAINTS) $(BIN)/python
+	$(INSTALL) --editable '.[docs,onnx,ray,sb3,watch]'
+	touch $@ $(VENV)/installed
+
+$(VENV)/installed-release: pyproject.toml $(CONSTRAINTS) $(BIN)/python
+	$(INSTALL) --editable '.[release]'
 	touch $@ $(VENV)/installed
 
 clean:

@@ -27,16 +27,16 @@ EXTRAS = {
 }  # fmt: skip
 
 
-def validation_means(policy) -> np.ndarray:
-    """Mean of each policy by the objective of its training, over its Reds, on validation games; (P,)."""
+def validation_returns(policy) -> dict[str, np.ndarray]:
+    """Mean of each policy by the objective of its training on validation games, (P,), by Red."""
     task, objective = policy.config.task, policy.config.objective
-    total = np.zeros(policy.policies)
+    found = {}
     for red in ("bline", "meander") if task.red == "mixed" else (task.red,):
         seeds = [0] * policy.policies
         options = {"stream": "evaluate", "seed": seeds, "objective": objective, "horizon": task.horizon}
         env = Cage2(policy.policies * VALIDATION, red=red, **options, **task.shown)
-        total += episode_returns(policy.runner(), env).reshape(policy.policies, -1).mean(axis=1)
-    return total
+        found[red] = episode_returns(policy.runner(), env).reshape(policy.policies, -1).mean(axis=1)
+    return found
 
 
 def cell_scores(plain: dict) -> dict:
@@ -57,7 +57,7 @@ def main() -> None:
     given = parser.parse_args()
     file = Path(models.__file__).with_name(given.name + SUFFIX)
     policy = load_policy(given.run)
-    means = validation_means(policy)
+    means = sum(validation_returns(policy).values())
     member = int(means.argmax())
     write_policy_file(file, policy.path, member)
     print("validation", np.round(np.sort(means), 2), "member", member)

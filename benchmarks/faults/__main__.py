@@ -21,6 +21,9 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=0, help="so many faults of each kind; by default every one")
     parser.add_argument("--only", nargs="*", default=[], help="rows of the table, e.g. 'train cpu'")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
+    parser.add_argument(
+        "--seconds", type=float, default=float("inf"), help="per part; what is left out then is counted"
+    )
     parser.add_argument("--minutes", type=float, default=60.0, help="of the soak")
     parser.add_argument("--share", default="1/1", help=argparse.SUPPRESS)
     parser.add_argument("--json", action="store_true", help=argparse.SUPPRESS)
@@ -33,7 +36,7 @@ def _part(part: str, options: argparse.Namespace) -> int:
     """Tries one part and prints its table; returns the number of faults."""
     from benchmarks.faults.table import Tally
 
-    begun, tally = time.monotonic(), Tally(part)
+    begun, tally = time.monotonic(), Tally(part, until=time.monotonic() + options.seconds)
     if options.jobs > 1 and part != "soak":
         _spread(part, options, tally)
     else:
@@ -55,7 +58,13 @@ def _tries(part: str):
 def _spread(part: str, options: argparse.Namespace, tally) -> None:
     """The same in several processes, each with a share."""
     command = [sys.executable, "-m", "benchmarks.faults", part, "--seed", str(options.seed), "--json"]
-    command += ["--count", str(options.count), *(["--only", *options.only] if options.only else [])]
+    command += [
+        "--count",
+        str(options.count),
+        "--seconds",
+        str(options.seconds),
+        *(["--only", *options.only] if options.only else []),
+    ]
     shares = [[*command, "--share", f"{i + 1}/{options.jobs}"] for i in range(options.jobs)]
     running = [subprocess.Popen(share, stdout=subprocess.PIPE, text=True) for share in shares]
     for process in running:

@@ -17,6 +17,11 @@ from cavalcade.runs.files import CHECKPOINTS, CONFIG, METRICS
 TINY = ("--hidden", "8", "--threads", "1", "--quiet")
 PPO = (*TINY, "--num-envs", "2", "--rollout-steps", "5", "--checkpoint-every", "2", "--keep-checkpoints", "2")
 CAGE2 = ("train", "cage2", *PPO, "--horizon", "5", "--episodes", "12", "--device", "cpu")
+METTAGRID = (
+    "train", "mettagrid", "--env-options", "agents=2,size=9,max_steps=10,mines=3,tokens=120", "--num-envs", "2",
+    "--batch-size", "64", "--minibatch-size", "32", "--bptt-horizon", "8", "--width", "8", "--device", "cpu",
+    "--threads", "1", "--steps", "512", "--checkpoint-every", "2", "--keep-checkpoints", "2", "--quiet",
+)  # fmt: skip
 SEARCH = (
     "search", "gridworld", *TINY, "--num-envs", "5", "--max-episodes", "2", "--total-episodes", "20", "--n-workflows",
     "2", "--device", "cpu", "--score-episodes", "4", "--confirm", "1", "--rivals", "1",
@@ -116,6 +121,7 @@ COMMANDS = {
             ),
             exact=False,
         ),
+        Command("train mettagrid", *_resumed("train", *METTAGRID)),
         Command("search", *_resumed("search", *SEARCH), quick=False),
         Command(
             "merge",

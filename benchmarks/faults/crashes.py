@@ -159,6 +159,8 @@ def every(name: str, tally: Tally, *, seed: int, count: int = 0, share: tuple[in
         chosen = sorted(rng.sample(found, count)) if 0 < count < len(found) else found
         seen: dict[tuple, str] = {}
         for point in chosen[share[0] :: share[1]]:
+            if tally.late(name):
+                continue
             disk = point.disk(whole.start, whole.ops, rng)
             key = tuple(sorted((path, disk.contents.get(file, b"")) for path, file in disk.entries.items()))
             if key not in seen:  # another point left the same
@@ -174,6 +176,8 @@ def chains(names: Sequence[str], tally: Tally, *, seed: int, count: int) -> None
         for number in range(count):
             rng = random.Random(f"{seed} chain {number}")
             name = rng.choice(list(names))
+            if tally.late(f"{name}, chains"):
+                continue
             whole, folder = wholes[name], Path(place) / "crashed"
             point = rng.choice(list(points(whole.ops)))
             disk = point.disk(whole.start, whole.ops, rng)

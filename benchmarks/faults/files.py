@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import random
+import re
 import resource
 import shutil
 import tempfile
@@ -11,14 +12,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.faults.commands import CAGE2, SEARCH, run, status_of
+from benchmarks.faults.commands import CAGE2, METTAGRID, SEARCH, run, status_of
 from benchmarks.faults.crashes import limited
 from benchmarks.faults.mutations import mutations
 from benchmarks.faults.table import Tally
 
+import cavalcade
+
 SECONDS = 10  # a hang
 _STATUS = Path("/proc/self/status")
 TRACES = Path(__file__).parents[2] / "tests" / "data" / "cage2"
+PACKAGE = Path(cavalcade.__file__).parent
 
 
 class BeganError(Exception):
@@ -33,15 +37,32 @@ class Kind:
     make: Callable[[Path], None]
     files: str  # pattern
     readers: tuple[tuple[str, ...], ...]
+    other: Callable[[Path], None] | None = None  # makes other files of the same names
 
 
-def _run(folder: Path) -> None:
-    run([*CAGE2, "--run", str(folder / "run")])
+def _run(folder: Path, *more: str) -> None:
+    run([*CAGE2, *more, "--run", str(folder / "run")])
     run(["evaluate", str(folder / "run"), "--episodes", "20", "--cells", "bline-30"])
 
 
-def _search(folder: Path) -> None:
-    run([*SEARCH, "--run", str(folder / "run")])
+def _recurrent_run(folder: Path) -> None:
+    _run(folder, "--memory", "lstm", "--seed", "1")
+
+
+def _search(folder: Path, *more: str) -> None:
+    run([*SEARCH, *more, "--run", str(folder / "run")])
+
+
+def _other_search(folder: Path) -> None:
+    _search(folder, "--hidden", "4", "--seed", "1")
+
+
+def _mettagrid(folder: Path, *more: str) -> None:
+    run([*METTAGRID, *more, "--run", str(folder / "run")])
+
+
+def _other_mettagrid(folder: Path) -> None:
+    _mettagrid(folder, "--core", "gru")
 
 
 def _policy(folder: Path) -> None:
@@ -54,8 +75,25 @@ def _recipe(folder: Path) -> None:
     shutil.copy(folder.parent / "source" / "config.yaml", folder / "recipe.yaml")
 
 
+def _model(folder: Path) -> None:
+    shutil.copy(PACKAGE / "models" / "cage2-head.safetensors", folder / "model.safetensors")
+
+
+def _presets(folder: Path) -> None:
+    for path in (PACKAGE / "config" / "presets" / "recipes").glob("cage2*.yaml"):
+        shutil.copy(path, folder / path.name)
+
+
 def _trace(folder: Path) -> None:
-    smallest = min(TRACES.glob("*.npz"), key=lambda path: path.stat().st_size)
+    _smallest(TRACES, folder)
+
+
+def _mettagrid_trace(folder: Path) -> None:
+    _smallest(PACKAGE / "envs" / "mettagrid" / "recorded", folder)
+
+
+def _smallest(traces: Path, folder: Path) -> None:
+    smallest = min(traces.glob("*.npz"), key=lambda path: path.stat().st_size)
     shutil.copy(smallest, folder / "trace.npz")
 
 
@@ -65,16 +103,22 @@ KINDS = (
         ("train", "--resume", "FOLDER/run", "--quiet"), ("evaluate", "FOLDER/run", *EVALUATE),
         ("report", "FOLDER/run", "--no-heldout", "--out", "FOLDER/report.html"),
         ("export", "FOLDER/run", "--file", "FOLDER/out.safetensors"), ("watch",),
-    )),
+    ), _recurrent_run),
     Kind("search", _search, "run/**/*", (
         ("search", "--resume", "FOLDER/run", "--quiet"), ("search", "audit", "FOLDER/run"), ("watch",),
         ("report", "FOLDER/run", "--out", "FOLDER/report.html"),
-    )),
+    ), _other_search),
+    Kind("MettaGrid run", _mettagrid, "run/**/*", (
+        ("train", "--resume", "FOLDER/run", "--quiet"), ("evaluate", "FOLDER/run", "--arenas", "2"), ("watch",),
+    ), _other_mettagrid),
     Kind("policy file", _policy, "*.safetensors", (
         ("evaluate", "FILE", *EVALUATE), ("export", "FILE", "--agent", "FOLDER/agent.py"),
     )),
     Kind("recipe", _recipe, "*.yaml", (("begin", "train", "cage2", "--recipe", "FILE", "--quiet"),)),
+    Kind("model", _model, "*.safetensors", (("evaluate", "FILE", *EVALUATE),)),
+    Kind("presets", _presets, "*.yaml", (("begin", "train", "cage2", "--recipe", "FILE", "--quiet"),)),
     Kind("trace", _trace, "*.npz", (("verify", "FILE"),)),
+    Kind("MettaGrid trace", _mettagrid_trace, "*.npz", (("verify", "mettagrid", "FILE"),)),
 )  # fmt: skip
 
 
@@ -159,7 +203,8 @@ def _forget_peak() -> None:
 
 def peak_mb() -> float:
     """The most memory that this process has had since its peak was forgotten."""
-    return int(_STATUS.read_text().split("VmHWM:")[1].split()[0]) / 1024
+    found = re.search(r"VmHWM:\s*(\d+)", _STATUS.read_text())
+    return (int(found[1]) if found else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss) / 1024
 
 
 def try_all(tally: Tally, options, share: tuple[int, int]) -> None:
@@ -175,16 +220,19 @@ def try_all(tally: Tally, options, share: tuple[int, int]) -> None:
 
 
 def _of_kind(kind: Kind, place: Path, tally: Tally, rng: random.Random, count: int, share: tuple[int, int]) -> None:
-    whole, folder = place / "whole", place / "broken"
+    whole, other, folder = place / "whole", place / "other", place / "broken"
     whole.mkdir()
+    other.mkdir()
     kind.make(whole)
+    if kind.other:
+        kind.other(other)
     files = sorted(
         path.relative_to(whole) for path in whole.glob(kind.files) if path.is_file() and path.name != ".lock"
     )
     tries = [
         (file, name, breaks, reader)
         for file in files
-        for name, breaks in mutations(whole / file, rng, 100 if count == 0 else 20)
+        for name, breaks in mutations(whole / file, other / file, rng, 100 if count == 0 else 20)
         for reader in kind.readers
     ]
     tries = rng.sample(tries, min(count, len(tries))) if count else tries
@@ -193,6 +241,8 @@ def _of_kind(kind: Kind, place: Path, tally: Tally, rng: random.Random, count: i
         read_by(reader, folder, folder / files[0])
     room = max(200.0, peak_mb())
     for file, name, breaks, reader in tries[share[0] :: share[1]]:
+        if tally.late(kind.name):
+            continue
         shutil.rmtree(folder)
         shutil.copytree(whole, folder)
         breaks(folder / file)

@@ -14,8 +14,8 @@ Break = Callable[[Path], None]  # breaks the file at a path
 GIGABYTE = 1 << 30
 
 
-def mutations(path: Path, rng: random.Random, flips: int) -> Iterator[tuple[str, Break]]:
-    """Names of faults, and what breaks a file so; flips: number of single bits."""
+def mutations(path: Path, other: Path, rng: random.Random, flips: int) -> Iterator[tuple[str, Break]]:
+    """Names of faults, and what breaks a file so; other: a file in its place; flips: number of single bits."""
     content = path.read_bytes()
     for percent in range(100):
         yield f"cut to {percent} %", _writes(content[: len(content) * percent // 100])
@@ -24,6 +24,8 @@ def mutations(path: Path, rng: random.Random, flips: int) -> Iterator[tuple[str,
         yield f"bit {bit} of byte {place}", _writes(_flipped(content, place, bit))
     for name, found in REPLACED.items():
         yield name, found
+    if other.is_file():
+        yield "that of another run", _writes(other.read_bytes())
     for name, found in _contents(path.suffix, content):
         yield name, _writes(found)
 
@@ -79,7 +81,7 @@ def _contents(suffix: str, content: bytes) -> Iterator[tuple[str, bytes]]:
         yield "a Python object", b"!!python/object/apply:os.system ['touch executed']\n"
         lines = content.decode().splitlines()
         for i, line in enumerate(lines):
-            for value in ("null", "-1", "1e308", "[]", "{}", "99999999999999999999", "text"):
+            for value in ("null", "-1", "1e308", "[]", "{}", "99999999999999999999", "text", "0.1.0"):
                 if ": " in line:
                     yield (
                         f"{line.partition(':')[0].strip()} is {value}",
@@ -94,7 +96,7 @@ def _contents(suffix: str, content: bytes) -> Iterator[tuple[str, bytes]]:
 def _of_json(content: bytes) -> Iterator[tuple[str, bytes]]:
     plain = json.loads(content)
     for name in plain if isinstance(plain, dict) else ():
-        for value in (None, -1, 1e308, [], {}, "text", 10**30):
+        for value in (None, -1, 1e308, [], {}, "text", "0.1.0", 99, 10**30):
             yield f"{name} is {value}", json.dumps(plain | {name: value}).encode()
         yield f"without {name}", json.dumps({key: value for key, value in plain.items() if key != name}).encode()
 

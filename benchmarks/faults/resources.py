@@ -1,8 +1,10 @@
 """Scarce resources: full disks, little memory, few descriptors, read-only folders, signals, terminals that vanish."""
 
 import contextlib
+import fcntl
 import itertools
 import os
+import pty
 import resource
 import shutil
 import signal
@@ -12,15 +14,37 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from termios import TIOCSCTTY
 from typing import Any
 
-from benchmarks.faults.commands import CAGE2, COMMANDS, left_by, run, status_of
+from benchmarks.faults.commands import CAGE2, COMMANDS, PPO, left_by, run, status_of
 from benchmarks.faults.crashes import HangError, Undisturbed, limited
 from benchmarks.faults.journal import full_disk, recording
 from benchmarks.faults.table import Tally
 
 LONG = [*CAGE2, "--episodes", "4000", "--checkpoint-every", "50"]
+NOT_TRIED = "not tried"  # what needs rights that this process has not
 _SECONDS = 300
+HOSTED = (
+    "train",
+    "gym:CartPole-v1",
+    *PPO,
+    "--steps",
+    "200",
+    "--minibatches",
+    "1",
+    "--workers",
+    "2",
+    "--run",
+    "FOLDER/run",
+)
+RANKS = (
+    "-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "cavalcade", *CAGE2, "--engine", "torch",
+    "--run", "FOLDER/run",
+)  # fmt: skip
+SMALL_SHM = "mount -t tmpfs -o size=1m tmpfs /dev/shm"
+READ_ONLY = "mkdir FOLDER/disk && mount -t tmpfs -o ro tmpfs FOLDER/disk"
+SMALL_DISK = "mkdir FOLDER/disk && mount -t tmpfs -o size=64k tmpfs FOLDER/disk"
 
 
 class Child:
@@ -53,12 +77,12 @@ class Child:
         return f"differs: {', '.join(differ)}" if differ else ""
 
 
-def full_disks(tally: Tally, folder: Path, count: int) -> None:
+def full_disks(tally: Tally, folder: Path, count: int, share: tuple[int, int]) -> None:
     """No space from each operation on; then there is room again."""
-    for name in ("train cpu", "export", "export agent", "report"):
+    for name in COMMANDS:
         whole = Undisturbed(COMMANDS[name], folder / name.replace(" ", "-"))
         step = max(1, len(whole.ops) // count) if count else 1
-        for at in range(0, len(whole.ops), step):
+        for at in range(0, len(whole.ops), step)[share[0] :: share[1]]:
             place = whole.after(whole.start, folder / "full")
             with limited(60), recording(place / whole.command.place, full_disk(at)):
                 status, errors = status_of(whole.command.first(place))
@@ -78,12 +102,17 @@ def in_child(limit: Callable[[], None], *more: str) -> Callable[[Path, dict[str,
     def tried(folder: Path, whole: dict[str, bytes]) -> str:
         command = [sys.executable, "-m", "cavalcade", *LONG, *more, "--run", str(folder / "run")]
         done = subprocess.run(command, preexec_fn=limit, capture_output=True, text=True, timeout=_SECONDS, check=False)
-        errors = "".join(line for line in done.stderr.splitlines(True) if not line.endswith(" ...\n"))
-        if done.returncode == 0 or (done.returncode == 2 and len(errors.splitlines()) == 1):
-            return ""
-        return f"exit {done.returncode}: {errors[-600:]}"
+        return judged_child(done)
 
     return tried
+
+
+def judged_child(done: subprocess.CompletedProcess) -> str:
+    """Empty if a command succeeded, or said in one line why not."""
+    errors = "".join(line for line in done.stderr.splitlines(True) if not line.endswith(" ...\n"))
+    if done.returncode == 0 or (done.returncode == 2 and len(errors.splitlines()) == 1):
+        return ""
+    return f"exit {done.returncode}: {errors[-600:]}"
 
 
 def read_only(folder: Path, whole: dict[str, bytes]) -> str:
@@ -104,10 +133,10 @@ def two_processes(folder: Path, whole: dict[str, bytes]) -> str:
 
 
 def stopped(folder: Path, whole: dict[str, bytes]) -> str:
-    """SIGSTOP for some seconds, then SIGCONT."""
+    """SIGSTOP for a minute, then SIGCONT."""
     child = Child(folder).begun()
     child.process.send_signal(signal.SIGSTOP)
-    time.sleep(5)
+    time.sleep(60)
     child.process.send_signal(signal.SIGCONT)
     code, said = child.ended()
     return f"exit {code}: {said}" if code else child.resumes_as(whole)
@@ -140,6 +169,32 @@ def closed_pipe(folder: Path, whole: dict[str, bytes]) -> str:
     return said if "Traceback" in said else child.resumes_as(whole)
 
 
+def terminal(folder: Path, whole: dict[str, bytes]) -> str:
+    """The terminal in which a run was started is closed."""
+    ours, theirs = pty.openpty()
+    child = Child(folder, stdin=theirs, stdout=theirs, preexec_fn=lambda: (os.setsid(), fcntl.ioctl(0, TIOCSCTTY, 0)))
+    os.close(theirs)
+    child.begun()
+    os.close(ours)
+    _, said = child.ended()
+    return said if "Traceback" in said else child.resumes_as(whole)
+
+
+def mounted(what: str, *args: str) -> Callable[[Path, dict[str, bytes]], str]:
+    """A command where something else is mounted: it succeeds, or says in one line why not. Needs root."""
+
+    def tried(folder: Path, whole: dict[str, bytes]) -> str:
+        command = [arg.replace("FOLDER", str(folder)) for arg in args]
+        script = f'{what.replace("FOLDER", str(folder))} || exit 77; exec "$@"'
+        given = ["unshare", "--mount", "sh", "-c", script, "sh", sys.executable, "-W", "ignore", *command]
+        done = subprocess.run(given, capture_output=True, text=True, timeout=_SECONDS, check=False)
+        if done.returncode == 77 or "unshare" in done.stderr:
+            return NOT_TRIED
+        return judged_child(done)
+
+    return tried
+
+
 def clock(folder: Path, whole: dict[str, bytes]) -> str:
     """The wall clock jumps by years: nothing but dates may depend on it."""
     from unittest import mock
@@ -168,6 +223,12 @@ CASES: dict[str, Callable[[Path, dict[str, bytes]], str]] = {
     "storm of SIGTERM": storm(signal.SIGTERM),
     "SIGHUP": storm(signal.SIGHUP),
     "closed pipe": closed_pipe,
+    "closed terminal": terminal,
+    "/dev/shm of 1 MB, two workers": mounted(SMALL_SHM, "-m", "cavalcade", *HOSTED, "--backend", "shared"),
+    "/dev/shm of 1 MB, staleness": mounted(SMALL_SHM, "-m", "cavalcade", *HOSTED, "--staleness", "2"),
+    "/dev/shm of 1 MB, two ranks": mounted(SMALL_SHM, *RANKS),
+    "read-only file system": mounted(READ_ONLY, "-m", "cavalcade", *CAGE2, "--run", "FOLDER/disk/run"),
+    "full file system of 64 kB": mounted(SMALL_DISK, "-m", "cavalcade", *CAGE2, "--run", "FOLDER/disk/run"),
     "a clock that jumps": clock,
 }
 
@@ -184,12 +245,13 @@ def try_all(tally: Tally, options: Any, share: tuple[int, int]) -> None:
             print(f"{name} ...", flush=True)
             shutil.rmtree(folder / "case", ignore_errors=True)
             (folder / "case").mkdir()
-            tally.add(name, "tried")
             try:
-                if wrong := tried(folder / "case", whole):
+                wrong = tried(folder / "case", whole)
+                tally.add(name, "not tried" if wrong == NOT_TRIED else "tried")
+                if wrong and wrong != NOT_TRIED:
                     tally.fail(name, wrong)
             except (HangError, subprocess.TimeoutExpired) as error:
                 tally.fail(name, f"hangs: {error}")
         if not options.only or "disk full" in options.only:
             print("disk full ...", flush=True)
-            full_disks(tally, folder, options.count)
+            full_disks(tally, folder, options.count, share)

@@ -1,6 +1,7 @@
 """What was tried, how often, and what went wrong."""
 
 import json
+import time
 from collections import Counter
 from dataclasses import dataclass, field
 
@@ -14,6 +15,14 @@ class Tally:
     title: str
     counts: dict[str, Counter] = field(default_factory=dict)
     faults: dict[str, list[str]] = field(default_factory=dict)
+    until: float = float("inf")  # by `time.monotonic`
+
+    def late(self, row: str) -> bool:
+        """Whether time is over; counts what is left out then."""
+        if time.monotonic() < self.until:
+            return False
+        self.add(row, "left out")
+        return True
 
     def add(self, row: str, column: str, count: int = 1) -> None:
         self.counts.setdefault(row, Counter())[column] += count

@@ -1,8 +1,6 @@
 """Small runs, and what two of them have in common."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -43,12 +41,6 @@ def train(path: Path, config: Cage2Config = SMALL_CONFIG, *, stop_at: int | None
 
         training.learner.update = watched  # pyright: ignore
         return training.train()
-
-
-def command(*args: str, **options) -> subprocess.CompletedProcess:
-    """The command line in a process of its own."""
-    whole = [sys.executable, "-m", "cavalcade", *args]
-    return subprocess.run(whole, capture_output=True, text=True, timeout=1800, check=False, **options)
 
 
 def left_behind(path: Path) -> dict:

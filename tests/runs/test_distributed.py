@@ -1,8 +1,8 @@
 """Trainings over several ranks: the same as one process with all the environments; nothing hangs, nothing is lost."""
 
 import json
-import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -20,6 +20,8 @@ from cavalcade.runs.history import read_history
 from cavalcade.targets import target_named
 from cavalcade.targets.cage2.config import Cage2Config
 
+from ..processes import PATIENCE, start
+
 CAGE2 = "cage2 --num-envs 12 --rollout-steps 50 --minibatches 4 --hidden 16 --device cpu --threads 1"
 METTAGRID = (
     "mettagrid --env-options agents=4 --num-envs 4 --batch-size 256 --minibatch-size 64 --bptt-horizon 8 --width 16 "
@@ -27,31 +29,36 @@ METTAGRID = (
 )
 GYM = "gym:CartPole-v1 --num-envs 12 --rollout-steps 16 --minibatches 3 --hidden 16 --backend serial --threads 1"
 
-PATIENCE = 900  # seconds: other work may have the machine
+
+def launch(args, size):
+    """A training over some ranks: a process each, with the variables that torchrun sets."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    shared = {"WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    variables = [shared | {"RANK": rank, "LOCAL_RANK": rank} for rank in range(size)]
+    return [start("train", *args, env={name: str(x) for name, x in found.items()}) for found in variables]
 
 
-def launch(args, ranks):
-    """A training over some ranks, started as a user does."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(ranks), "--standalone"]
-    command += ["-m", "--", "cavalcade", "train", *map(str, args)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
-
-
-def wait_for(condition, process):
+def wait_for(condition, ranks):
     """Waits until something has happened in a training; its processes may get little of the machine."""
-    deadline = time.monotonic() + PATIENCE
     while not condition():
-        assert process.poll() is None, process.communicate()[1][-3000:]
-        assert time.monotonic() < deadline
+        assert all(rank.poll() is None for rank in ranks), [rank.wait() for rank in ranks]
         time.sleep(0.1)
 
 
-def train(args, ranks=1):
-    """A training from beginning to end; what it printed."""
-    process = launch(args, ranks)
-    out, err = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 0, err[-3000:]
-    return out
+def train(args, ranks):
+    """A training from beginning to end; what its first rank printed."""
+    ends = [rank.wait() for rank in launch(args, ranks)]
+    assert all(end.returncode == 0 for end in ends), ends
+    return ends[0].stdout
+
+
+def torchrun(args, ranks):
+    """The same, started as a user does."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(ranks), "--standalone"]
+    command += ["-m", "--", "cavalcade", "train", *map(str, args)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+    assert done.returncode == 0, done.stderr[-3000:]
 
 
 def alone(args):
@@ -100,17 +107,15 @@ def assert_same(one, other):
 )
 def test_two_ranks_learn_as_one_process_does(args, tmp_path):
     alone([*args.split(), "--quiet", "--run", tmp_path / "one"])
-    train([*args.split(), "--quiet", "--run", tmp_path / "two"], ranks=2)
+    begin = torchrun if args.startswith(METTAGRID) else train
+    begin([*args.split(), "--quiet", "--run", tmp_path / "two"], ranks=2)
     assert_same(tmp_path / "one", tmp_path / "two")
 
 
 def test_a_run_goes_on_on_another_number_of_ranks(tmp_path):
     alone([*CAGE2.split(), "--quiet", "--episodes", 24, "--run", tmp_path / "one"])
-    process = launch(
-        [*CAGE2.split(), "--episodes", 24, "--checkpoint-every", 1, "--keep-checkpoints", 9, "--run", tmp_path / "a"], 2
-    )
-    _, err = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 0, err[-3000:]
+    often = ["--checkpoint-every", 1, "--keep-checkpoints", 9, "--quiet"]
+    train([*CAGE2.split(), "--episodes", 24, *often, "--run", tmp_path / "a"], ranks=2)
     for late in checkpoints(tmp_path / "a" / "checkpoints")[1:]:
         for file in late.iterdir():
             file.unlink()
@@ -125,42 +130,33 @@ def test_a_run_goes_on_on_another_number_of_ranks(tmp_path):
 def test_a_dead_rank_ends_the_job_without_a_loss(tmp_path, victim):
     path = tmp_path / "a"
     args = [*CAGE2.split(), "--episodes", 10**6, "--checkpoint-every", 50, "--run", path]
-    process = launch(args, 2)
-    wait_for(lambda: checkpoints(path / "checkpoints"), process)
-    os.kill(worker(process.pid, victim), signal.SIGKILL)
-    _, err = process.communicate(timeout=PATIENCE)
-    assert process.returncode != 0
+    ranks = launch(args, 2)
+    wait_for(lambda: checkpoints(path / "checkpoints"), ranks)
+    ranks[victim].send_signal(signal.SIGKILL)
+    assert ranks[victim].wait().returncode == -signal.SIGKILL
+    status, _, err = ranks[1 - victim].wait()
+    assert status == 2
     assert "another rank is gone" in err
     before = int(newest(path).name)
     if victim:  # the first wrote where all of them stood
         assert f"resume with: cavalcade train --resume {path}" in err
         assert before % 50 or before == rows(path)[-1]["update"]
-    process = launch(["--resume", path], 2)
-    wait_for(lambda: any(row["update"] > before for row in rows(path)[-1:]), process)
-    os.kill(worker(process.pid, 1), signal.SIGTERM)  # ranks stop together
-    out, err = process.communicate(timeout=PATIENCE)
-    assert "another rank is gone" not in err
-    assert "stopped at update" in out
+    ranks = launch(["--resume", path], 2)
+    wait_for(lambda: any(row["update"] > before for row in rows(path)[-1:]), ranks)
+    ranks[1].send_signal(signal.SIGTERM)  # ranks stop together
+    ends = [rank.wait() for rank in ranks]
+    assert not any("another rank is gone" in end.stderr for end in ends)
+    assert "stopped at update" in ends[0].stdout
     updates = [row["update"] for row in rows(path)]
     assert updates == list(range(1, len(updates) + 1))
     assert updates[-1] > before
 
 
-def worker(launcher, rank):
-    """The process of a rank."""
-    import psutil
-
-    for child in psutil.Process(launcher).children():
-        if child.environ().get("RANK") == str(rank):
-            return child.pid
-    raise AssertionError(f"rank {rank} is not there")
-
-
 def test_what_ranks_cannot_share_is_refused(tmp_path):
-    process = launch(["cage2", "--num-envs", 13, "--minibatches", 1, "--run", tmp_path / "a"], 2)
-    _, err = process.communicate(timeout=PATIENCE)
-    assert process.returncode != 0
-    assert "num_envs is 13; it must be a multiple of the 2 ranks" in err
+    for rank in launch(["cage2", "--num-envs", 13, "--minibatches", 1, "--run", tmp_path / "a"], 2):
+        end = rank.wait()
+        assert end.returncode == 2
+        assert "num_envs is 13; it must be a multiple of the 2 ranks" in end.stderr
 
 
 @pytest.mark.parametrize(

@@ -1,16 +1,17 @@
 """Runs resumed with other settings: what changes, what is refused, and what is recorded."""
 
 import json
+import os
 import shutil
 import signal
-import subprocess
-import sys
 from dataclasses import replace
 
 import pytest
 
 import cavalcade
+from cavalcade.cli import main
 from cavalcade.core.errors import ConfigError
+from cavalcade.runs import directory, history
 from cavalcade.runs.checkpoint import checkpoints
 from cavalcade.runs.directory import open_run
 from cavalcade.runs.history import read_history
@@ -19,6 +20,7 @@ from cavalcade.targets.gym import GymConfig
 from cavalcade.targets.mettagrid.config import MettagridConfig
 
 from ..cli.helpers import refused, run
+from ..processes import Process, command
 from .helpers import SMALL_CONFIG, left_behind, train
 
 
@@ -123,27 +125,26 @@ def test_settings_without_effect_on_results_change_nothing(copy, half):
     assert open_run(copy).config().keep_checkpoints == 1
 
 
-DIE = """
-import os, signal, sys
-from cavalcade.cli import main
-from cavalcade.runs import directory, history
-count, after = [0], int(sys.argv[1])
-real = directory.write_whole
-def dying(path, content):
-    if count[0] == after:
-        os.kill(os.getpid(), signal.SIGKILL)
-    count[0] += 1
-    real(path, content)
-directory.write_whole = history.write_whole = dying
-main(sys.argv[2:])
-"""
+def die_after(writes, *args):
+    """A command that is killed after some files of its change were written."""
+    real, count = directory.write_whole, 0
+
+    def dying(path, content):
+        nonlocal count
+        if count == writes:
+            os.kill(os.getpid(), signal.SIGKILL)
+        count += 1
+        real(path, content)
+
+    directory.write_whole = history.write_whole = dying
+    main(list(args))
 
 
 @pytest.mark.parametrize("after", [0, 1])
 def test_kill_between_any_two_writes_of_a_change(copy, after):
     """Before config.yaml, and between it and the history."""
     args = ["train", "--resume", str(copy), "--episodes", "60", "--quiet"]
-    done = subprocess.run([sys.executable, "-c", DIE, str(after), *args], check=False)
+    done = Process(die_after, after, *args).wait()
     assert done.returncode == -signal.SIGKILL
     assert open_run(copy).config().episodes == (50 if after == 0 else 60)
     assert train(copy, resume=True).updates == (20 if after == 0 else 24)
@@ -193,13 +194,11 @@ def test_more_restarts_as_the_error_advises(tmp_path):
         "        return super().step(action)\n"
         "gymnasium.register('Failing-v0', entry_point=Failing, max_episode_steps=50)\n"
     )
-    command = [sys.executable, "-W", "ignore", "-m", "cavalcade", "train"]
     small = ["--num-envs", "4", "--rollout-steps", "64", "--hidden", "8", "--workers", "1", "--threads", "1", "--quiet"]
-    options = {"cwd": tmp_path, "capture_output": True, "text": True, "check": False}
     args = ["gym:failing:Failing-v0", *small, "--max-restarts", "0", "--steps", "5120", "--run", "r"]
-    first = subprocess.run([*command, *args], **options)
+    first = command("train", *args, cwd=tmp_path)
     assert first.returncode == 2
     assert "--max-restarts" in first.stderr
-    again = subprocess.run([*command, "--resume", "r", "--max-restarts", "9", "--quiet"], **options)
+    again = command("train", "--resume", "r", "--max-restarts", "9", "--quiet", cwd=tmp_path)
     assert again.returncode == 0, again.stderr
     assert read_history(tmp_path / "r")[0]["changes"] == {"host.max_restarts": [0, 9]}

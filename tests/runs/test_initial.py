@@ -1,9 +1,8 @@
 """New runs from trained weights."""
 
+import os
 import shutil
 import signal
-import subprocess
-import sys
 from dataclasses import replace
 
 import pytest
@@ -11,13 +10,16 @@ import torch
 from safetensors.torch import load_file
 
 import cavalcade
+from cavalcade.cli import main
 from cavalcade.core.errors import ConfigError, RunError
 from cavalcade.runs.checkpoint import checkpoints
+from cavalcade.runs.directory import RunDirectory
 from cavalcade.runs.history import read_history
 from cavalcade.runs.policies import load_policy
 from cavalcade.targets import target_named
 
 from ..cli.helpers import refused, run
+from ..processes import Process
 from .helpers import SMALL_CONFIG, left_behind, train
 
 PPO = {"num_envs": 10, "rollout_steps": 25, "hidden": (16,), "threads": 1, "progress": False}
@@ -108,22 +110,17 @@ def test_a_run_killed_before_its_first_checkpoint_keeps_its_initial_weights(sour
     assert left_behind(tmp_path / "run") == left_behind(tmp_path / "whole")
 
 
-DIE = """
-import os, signal, sys
-from cavalcade.cli import main
-from cavalcade.runs.directory import RunDirectory
-def dying(*args):
-    os.kill(os.getpid(), signal.SIGKILL)
-RunDirectory.begin = dying
-main(sys.argv[1:])
-"""
+def die_at_its_beginning(*args):
+    """A command that is killed before its run begins."""
+    RunDirectory.begin = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+    main(list(args))
 
 
 def test_killed_before_it_began_it_leaves_nothing_that_another_run_would_take(source, tmp_path):
     args = ["train", "cage2", "--num-envs", "10", "--rollout-steps", "25", "--hidden", "16", "--episodes", "10"]
     args += ["--threads", "1", "--quiet", "--run", str(tmp_path / "run")]
     init = ["--init", str(source), "--policies", "2", "--normalise-observations"]
-    done = subprocess.run([sys.executable, "-c", DIE, *args, *init], check=False)
+    done = Process(die_at_its_beginning, *args, *init).wait()
     assert done.returncode == -signal.SIGKILL
     assert (tmp_path / "run" / "checkpoints" / "00000000").exists()
     cavalcade.train("cage2", run=tmp_path / "run", episodes=10, **PPO)

@@ -1,11 +1,11 @@
 """Runs that cannot be lost: stopped, killed, out of disk, tampered with; and what comes of them afterwards."""
 
 import json
+import os
 import random
+import resource
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -15,13 +15,16 @@ import numpy as np
 import pytest
 import torch
 
+from cavalcade.cli import main
 from cavalcade.config import PPOConfig
 from cavalcade.core.errors import RunError, TrainingError
+from cavalcade.runs import checkpoint
 from cavalcade.runs.checkpoint import checkpoints
 from cavalcade.runs.directory import open_run
 
 from ..cli.helpers import without_notices
-from .helpers import SMALL, SMALL_CONFIG, command, left_behind, train
+from ..processes import Process, command, start
+from .helpers import SMALL, SMALL_CONFIG, left_behind, train
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +92,7 @@ def test_a_finished_run_resumed_stays_as_it_is(whole, tmp_path):
     assert left_behind(tmp_path / "run") == left_behind(whole)
 
 
-LONG = [*SMALL, "--episodes", "10000", "--checkpoint-every", "50", "--quiet"]  # 4,000 updates
+LONG = [*SMALL, "--episodes", "6000", "--checkpoint-every", "50", "--quiet"]  # 2,400 updates
 
 
 def test_kill_at_random_moments(tmp_path):
@@ -98,15 +101,15 @@ def test_kill_at_random_moments(tmp_path):
     run, rng, kills = tmp_path / "run", random.Random(0), 0
     arguments = [*LONG, "--run", str(run)]
     while kills < 2:  # once from the beginning, once resumed
-        process = subprocess.Popen([sys.executable, "-m", "cavalcade", *arguments])
+        process = start(*arguments)
         known = len(checkpoints(run / "checkpoints")) and checkpoints(run / "checkpoints")[-1].name
         while process.poll() is None and not _newer(run, known):
             time.sleep(0.002)
-        time.sleep(rng.random() * 0.15)
+        time.sleep(rng.random() * 0.05)
         if process.poll() is None:
-            process.kill()
+            process.send_signal(signal.SIGKILL)
             kills += 1
-        assert process.wait() in (0, -signal.SIGKILL)
+        assert process.wait().returncode in (0, -signal.SIGKILL)
         arguments = ["train", "--resume", str(run), "--quiet"]
         if _finished(run):
             break
@@ -122,31 +125,35 @@ def _newer(run, known):
 
 def _finished(run):
     found = checkpoints(run / "checkpoints")
-    return bool(found) and int(found[-1].name) == 4000
+    return bool(found) and int(found[-1].name) == 2400
 
 
-DIE = """
-import os, signal, sys
-from cavalcade.cli import main
-from cavalcade.runs import checkpoint
-place, count = sys.argv[1], [0]
-module, name = {"write": (checkpoint, "save_file"), "hash": (checkpoint, "_hash"), "flush": (checkpoint, "to_disk"),
-                "rename": (checkpoint.Path, "rename"), "prune": (checkpoint, "checkpoints")}[place]
-real = getattr(module, name)
-def dying(*args, **kwargs):
-    count[0] += 1
-    if count[0] == 3:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return real(*args, **kwargs)
-setattr(module, name, dying)
-main(sys.argv[2:])
-"""
+PLACES = {
+    "write": (checkpoint, "save_file"), "hash": (checkpoint, "_hash"), "flush": (checkpoint, "to_disk"),
+    "rename": (checkpoint.Path, "rename"), "prune": (checkpoint, "checkpoints"),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("place", ["write", "hash", "flush", "rename", "prune"])
+def die_at(place, *args):
+    """A command that is killed the third time it comes to a place."""
+    module, name = PLACES[place]
+    real, count = getattr(module, name), 0
+
+    def dying(*args, **kwargs):
+        nonlocal count
+        count += 1
+        if count == 3:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return real(*args, **kwargs)
+
+    setattr(module, name, dying)
+    main(list(args))
+
+
+@pytest.mark.parametrize("place", PLACES)
 def test_kill_in_the_midst_of_writing_a_checkpoint(whole, tmp_path, place):
     run = tmp_path / "run"
-    done = subprocess.run([sys.executable, "-c", DIE, place, *SMALL, "--run", str(run), "--quiet"], check=False)
+    done = Process(die_at, place, *SMALL, "--run", str(run), "--quiet").wait()
     assert done.returncode == -signal.SIGKILL
     assert train(run, resume=True).finished
     assert left_behind(run) == left_behind(whole)
@@ -165,18 +172,23 @@ def test_a_thread_trains_like_the_main_one(whole, tmp_path):
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_the_run_cleanly(tmp_path, number):
     run = tmp_path / "run"
-    arguments = [sys.executable, "-m", "cavalcade", *LONG[:-1], "--run", str(run)]
-    process = subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True)
+    process = start(*LONG[:-1], "--run", run)
     while not checkpoints(run / "checkpoints"):
         assert process.poll() is None
         time.sleep(0.002)
     process.send_signal(number)
-    out, _ = process.communicate()
-    assert process.returncode == 128 + number
+    status, out, _ = process.wait()
+    assert status == 128 + number
     update = int(checkpoints(run / "checkpoints")[-1].name)
     assert f"stopped at update {update}; resume with: cavalcade train --resume {run}" in out
     rows = (run / "metrics.jsonl").read_text().splitlines()
     assert json.loads(rows[-1])["update"] == update  # all logs are there
+
+
+def on_a_small_disk(*args):
+    """A command whose files may grow to 64 kB."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (65_536, 65_536))
+    main(list(args))
 
 
 def test_a_full_disk(tmp_path):
@@ -184,8 +196,7 @@ def test_a_full_disk(tmp_path):
     run = tmp_path / "run"
     arguments = [*SMALL, "--episodes", "1000", "--quiet"]
     assert command(*arguments, "--run", str(tmp_path / "whole")).returncode == 0  # compiles, too
-    shell = f"ulimit -f 64; exec {sys.executable} -m cavalcade {' '.join(arguments)} --run {run}"
-    done = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, check=False)
+    done = Process(on_a_small_disk, *arguments, "--run", str(run)).wait()
     assert done.returncode == 2
     said = without_notices(done.stderr)
     assert "cannot be written" in said

@@ -5,8 +5,6 @@ import json
 import math
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from dataclasses import replace
 
@@ -23,6 +21,7 @@ from cavalcade.search.decisions import observations
 from cavalcade.search.directory import open_search
 from cavalcade.search.run import Search
 from cavalcade.workflow.orders import kendall
+from tests.processes import command, start
 
 TINY = SearchConfig(
     target="gridworld",
@@ -376,20 +375,19 @@ def test_kill_in_the_middle(tmp_path):
         "search", "gridworld", "--n-workflows", "6", "--num-envs", "20", "--max-episodes", "100",
         "--parallel-orders", "3", "--confirm", "0", "--checkpoint-every", "5", "--threads", "1", "--quiet",
     ]  # fmt: skip
-    command = [sys.executable, "-m", "cavalcade"]
-    subprocess.run([*command, *arguments, "--run", str(tmp_path / "whole")], check=True)
+    assert command(*arguments, "--run", tmp_path / "whole").returncode == 0
     run = tmp_path / "run"
     again = [*arguments, "--run", str(run)]
     for kills in (1, 2):
-        process = subprocess.Popen([*command, *again])
+        process = start(*again)
         while not checkpoints(run / "checkpoints") or int(checkpoints(run / "checkpoints")[-1].name) < 5 * kills:
             assert process.poll() is None
             time.sleep(0.002)
         process.send_signal(signal.SIGKILL)
-        assert process.wait() == -signal.SIGKILL
+        assert process.wait().returncode == -signal.SIGKILL
         assert not (run / "summary.json").exists()
         again = ["search", "--resume", str(run), "--quiet"]
-    subprocess.run([*command, *again], check=True)
+    assert command(*again).returncode == 0
     assert table(run) == table(tmp_path / "whole")
     assert metrics(run) == metrics(tmp_path / "whole")
     summaries = [json.loads((p / "summary.json").read_text()) for p in (run, tmp_path / "whole")]

@@ -26,6 +26,7 @@ from cavalcade.vector.hosted import Hosted
 from cavalcade.vector.source import gym_source
 
 from ..cli.helpers import refused, run
+from ..processes import command, start
 
 ROOT = Path(__file__).parent.parent.parent
 GAMES = "gym:tests.vector.games"
@@ -106,9 +107,8 @@ def test_runs_stop_and_go_on(capsys, tmp_path):
 
 
 def test_a_broken_environment_stops_the_run_with_a_checkpoint(tmp_path):
-    command = [sys.executable, "-m", "cavalcade", "train", f"{GAMES}:Broken-v0", *SMALL, "--steps", "100000"]
-    command += ["--max-restarts", "2", "--workers", "1", "--run", str(tmp_path / "a"), "--quiet"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, timeout=900)
+    options = ["--max-restarts", "2", "--workers", "1", "--run", tmp_path / "a", "--quiet"]
+    done = command("train", f"{GAMES}:Broken-v0", *SMALL, "--steps", "100000", *options, cwd=ROOT)
     assert done.returncode == 2
     assert "after 2 restarts" in done.stderr
     assert "ValueError: something went wrong in the game" in done.stderr
@@ -158,20 +158,17 @@ def test_a_hail_of_kills(backend, capfd):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_a_stopped_run_leaves_nobody_behind(tmp_path, number):
-    command = [sys.executable, "-m", "cavalcade", "train", f"{GAMES}:Counting-v0", *SMALL, "--steps", "100000000"]
-    command += ["--workers", "2", "--run", str(tmp_path / "a"), "--quiet"]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-        log = tmp_path / "a" / "episodes.csv"
-        until = time.monotonic() + 600
-        while not (log.exists() and log.stat().st_size > 100):
-            assert process.poll() is None
-            assert time.monotonic() < until
-            time.sleep(0.05)
-        workers = psutil.Process(process.pid).children(recursive=True)
-        assert len(workers) == 2
-        time.sleep(random.random() / 10)
-        process.send_signal(number)
-        process.wait(600)
+    options = ["--steps", "100000000", "--workers", "2", "--run", tmp_path / "a", "--quiet"]
+    process = start("train", f"{GAMES}:Counting-v0", *SMALL, *options, cwd=ROOT)
+    log = tmp_path / "a" / "episodes.csv"
+    while not (log.exists() and log.stat().st_size > 100):
+        assert process.poll() is None
+        time.sleep(0.05)
+    workers = psutil.Process(process.pid).children(recursive=True)
+    assert len(workers) == 2
+    time.sleep(random.random() / 10)
+    process.send_signal(number)
+    process.wait()
     _, alive = psutil.wait_procs(workers, timeout=300)
     assert alive == []
     if number != signal.SIGKILL:
@@ -184,7 +181,8 @@ def test_packages_in_the_working_folder_are_found(tmp_path):
         "from gymnasium.envs.classic_control import CartPoleEnv\n"
         "gymnasium.register('Mine-v0', entry_point=CartPoleEnv, max_episode_steps=20)\n"
     )
-    command = [sys.executable, "-c", "from cavalcade.cli import main; main()", "train", "gym:mine:Mine-v0", *SMALL]
+    code = "from cavalcade.cli import main; main()"
+    command = [sys.executable, "-c", code, "train", "gym:mine:Mine-v0", *SMALL, "--workers", "1"]
     done = subprocess.run(
         [*command, "--steps", "1000", "--run", "r"], capture_output=True, text=True, check=False, cwd=tmp_path
     )
@@ -195,10 +193,8 @@ def test_packages_in_the_working_folder_are_found(tmp_path):
 
 def test_old_gym_goes_through_shimmy(tmp_path):
     options = ["--env-options", "env_id=CartPole-v1", "make_kwargs={disable_env_checker: true}"]
-    command = [sys.executable, "-W", "ignore", "-m", "cavalcade", "train", "gym:shimmy:GymV26Environment-v0", *SMALL]
-    done = subprocess.run(
-        [*command, *options, "--steps", "2000", "--run", "r"], capture_output=True, text=True, check=False, cwd=tmp_path
-    )
+    target = "gym:shimmy:GymV26Environment-v0"
+    done = command("train", target, *SMALL, *options, "--steps", "2000", "--run", "r", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "restarting" not in done.stderr
     assert len((tmp_path / "r" / "episodes.csv").read_text().splitlines()) > 20

@@ -463,6 +463,7 @@ def test_no_orphans_when_the_parent_goes_before_its_workers_are_up():
         with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, cwd=ROOT) as process:
             found = []
             while not found:
+                time.sleep(0.002)
                 found = workers_of(process.pid)
             time.sleep(delay)
             found = workers_of(process.pid) or found

@@ -51,11 +51,8 @@ def render(page: Page, everything: bool, width: int = 0) -> str:
     """A page as text: the common options, or all."""
     width = min(width or shutil.get_terminal_size().columns, 110)
     verb, _, target = page.command.partition(" ")
-    named = [option for option in page.options if not option.positional]
-    if verb in ("train", "search") and target not in ("merge", "audit") and all(o.name != "resume" for o in named):
-        named.insert(0, _RESUME)
-    common = COMMON.get(page.key) or COMMON.get(verb) or [option.name for option in named[:_SHORT]]
-    shown = named if everything or len(named) <= _SHORT else list(_first(named, common))
+    named = _named(page)
+    shown = named if everything or len(named) <= _SHORT else list(_first(named, _common(page, named)))
     parts = [f"usage: {page.usage}", _filled(page.about, width)]
     if places := [option for option in page.options if option.positional]:
         parts.append("\n".join(["arguments:", *_rows(places, width)]))
@@ -69,6 +66,29 @@ def render(page: Page, everything: bool, width: int = 0) -> str:
     if len(shown) < len(named):
         parts.append(f"All {len(named)} options: cavalcade {page.command} --help-all")
     return "\n\n".join(parts)
+
+
+def common_first(page: Page) -> list[Option]:
+    """All arguments and options of a page: arguments, then the common options, then the others."""
+    named = _named(page)
+    first = list(_first(named, _common(page, named)))
+    places = [option for option in page.options if option.positional]
+    return [*places, *first, *(option for option in named if option not in first)]
+
+
+def _named(page: Page) -> list[Option]:
+    """Options of a page that have a flag, with --resume."""
+    verb, _, target = page.command.partition(" ")
+    named = [option for option in page.options if not option.positional]
+    if verb in ("train", "search") and target not in ("merge", "audit") and all(o.name != "resume" for o in named):
+        named.insert(0, _RESUME)
+    return named
+
+
+def _common(page: Page, named: Sequence[Option]) -> Sequence[str]:
+    """Names of the options people need first."""
+    verb = page.command.partition(" ")[0]
+    return COMMON.get(page.key) or COMMON.get(verb) or [option.name for option in named[:_SHORT]]
 
 
 def _first(options: Sequence[Option], names: Sequence[str]) -> Iterator[Option]:
@@ -89,7 +109,7 @@ def _rows(options: Sequence[Option], width: int) -> Iterator[str]:
     column = 2 + min(max(len(option.spelt) for option in options), 26) + 2
     for option in options:
         head = f"  {option.spelt}"
-        lines = textwrap.wrap(_described(option), max(width - column, 30), break_on_hyphens=False) or [""]
+        lines = textwrap.wrap(described(option), max(width - column, 30), break_on_hyphens=False) or [""]
         if len(head) + 2 > column:
             yield head
         else:
@@ -98,7 +118,8 @@ def _rows(options: Sequence[Option], width: int) -> Iterator[str]:
             yield line if i == 0 and len(head) + 2 <= column else " " * column + line
 
 
-def _described(option: Option) -> str:
+def described(option: Option) -> str:
+    """What an option does, and its default."""
     text = (f"[{option.targets}] " if option.targets else "") + option.help
     value = option.default
     if option.kind == "switch" and value:

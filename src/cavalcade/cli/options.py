@@ -4,6 +4,7 @@ The parser, help, completion and hints for typing errors all work on these rows.
 """
 
 import dataclasses
+import functools
 import types
 import typing
 from collections.abc import Iterator, Mapping, Sequence
@@ -142,6 +143,7 @@ def _typed(hint: Any) -> dict[str, Any]:
     return {"kind": _KINDS[hint]}
 
 
+@functools.cache
 def _descriptions(kind: Any) -> dict[str, str]:
     """The strings below the fields of a dataclass and of those it extends."""
     found: dict[str, str] = {}

@@ -67,6 +67,7 @@ class Environment(ABC):
     episode_stat_names: tuple[str, ...] = ()  # names of the F episode statistics beyond return and length
     episode_stats: NDArray[np.float64] | None = None  # (N, F), valid in rows whose episode ended in the latest step
     true_state: NDArray | None = None  # (N, S): the hidden state, if requested
+    critic_values: int = 0  # the last values of an observation, which critics see and policies do not
     out_of_process: bool = False  # games are stepped by other processes, which need the cores meanwhile
     resumable: bool = True  # `load_state` continues games where they were; if False, new episodes begin
 

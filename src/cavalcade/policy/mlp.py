@@ -7,7 +7,7 @@ policy can have its own constant inputs (`context`), which are appended to the o
 Shapes: P policies, B samples per policy, O observation values, A actions.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -42,6 +42,7 @@ class MlpSpec:
     hidden: tuple[int, ...] = (64, 64)
     context: int = 0  # constant inputs per policy
     deviations: int = 0  # log standard deviations stored after the layers, for continuous actions
+    critic_values: int = 0  # the last values of an observation, which actors do not see: their weights stay 0
 
     raw: ClassVar[bool] = False  # whether `forward` takes observations as they are, without shift and scale
 
@@ -55,7 +56,27 @@ class MlpSpec:
 
     def described(self) -> dict[str, Any]:
         """The network as plain data, besides inputs, actions, hidden layers and head."""
-        return {}
+        return {"critic_values": self.critic_values} if self.critic_values else {}
+
+    @property
+    def unseen(self) -> slice:
+        """The weights of actors for values that only critics see."""
+        first = self.layers("actor")[0]
+        stop = first.weight + self.inputs * first.columns
+        return slice(stop - self.critic_values * first.columns, stop)
+
+    def without_critic_values(self, weights: np.ndarray) -> tuple["MlpSpec", np.ndarray]:
+        """The same policies for observations without those values; what critics say without them is NaN."""
+        spec = replace(self, inputs=self.inputs - self.critic_values, critic_values=0)
+        kept = np.zeros((len(weights), spec.size), weights.dtype)
+        old, new = (x.parameters(torch.from_numpy(y)) for x, y in ((self, weights), (spec, kept)))
+        for name, target in new.items():
+            given = old[name]
+            if name in ("actor.0.weight", "critic.0.weight"):
+                given = torch.cat([given[:, : spec.inputs], given[:, self.inputs :]], dim=1)
+            target.copy_(given)
+        new[f"critic.{len(self.hidden)}.bias"].fill_(torch.nan)
+        return spec, kept
 
     def layers(self, net: str) -> list[Layer]:
         return [layer for layer in self._all_layers() if layer.name.startswith(net)]
@@ -113,6 +134,8 @@ class MlpSpec:
                 for layer in layers:
                     gain = _GAINS[net if layer is layers[-1] else "hidden"]
                     named[f"{layer.name}.weight"][p] = orthogonal(layer.fan_in, layer.fan_out, gain, rng)
+        if self.critic_values:
+            weights[:, self.unseen] = 0
         return weights
 
     @property

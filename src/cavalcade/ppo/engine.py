@@ -216,6 +216,11 @@ class PopulationEngine(Engine):
         self.action_keys = environment_keys(seeds, config.num_envs, ranks.rank * config.num_envs)
         self.shuffle_keys = policy_keys(seeds)
 
+    def blindfold(self, gradient: Any) -> None:
+        """Clears the gradient (P, D) of actors with respect to what only critics see."""
+        if self.env.critic_values:
+            gradient[:, self.spec.unseen] = 0
+
     def operations(self, share: float) -> float:
         return share * (self.spec.forward_operations + self.config.epochs * self.spec.gradient_operations)
 
@@ -272,8 +277,13 @@ def network_for(
     """The head and the network spec of an environment: perceptrons, convolutions, or modules that `network` makes."""
     observations, head = env.spec.observation_space, head_of(env)
     assert isinstance(observations, Box)
+    if network is not None and env.critic_values:
+        raise ConfigError(
+            f"{env.spec.name} has {env.critic_values} values for the critic alone; only perceptrons support that"
+        )
     if isinstance(network, Convolutional):
         return head, CnnSpec(network.image, head.outputs, head.deviations, network.features, network.half)
     if network is not None:
         return head, ModuleSpec(network, observations.shape[0], head.outputs, head.deviations)
-    return head, MlpSpec(observations.shape[0], head.outputs, config.hidden, context, head.deviations)
+    sizes = (observations.shape[0], head.outputs, config.hidden, context, head.deviations)
+    return head, MlpSpec(*sizes, critic_values=env.critic_values)

@@ -1,21 +1,21 @@
 """Messages between the ranks of one machine through shared memory: microseconds where a socket takes a millisecond.
 
 Each rank writes its data into a buffer of its own, counts it, and waits until the others have counted theirs. There are
-two buffers per rank: one is read while the next message is written. The file is unlinked as soon as all have opened it.
+two buffers per rank: one is read while the next message is written. The memory has no name, and no limit but the
+machine's: /dev/shm is small in many containers.
 """
 
 import mmap
 import os
 import select
-import tempfile
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cavalcade.core.errors import WorkerError
+from cavalcade.vector.buffers import anonymous_file
 from cavalcade.vector.worker import fence, yield_core
 
 CAPACITY = 1 << 24  # bytes of a message; larger ones take the socket
@@ -23,12 +23,11 @@ _LINE = 64  # bytes of a counter, so that ranks do not share a cache line
 _SPIN = 0.002  # seconds of polling before sleeping
 _NAP = 0.00005
 _LOOK = 0.1  # seconds between looks whether the others are alive
-_MEMORY = Path("/dev/shm")
 
 
 def available() -> bool:
-    """Whether this system can watch other processes and has memory for files."""
-    return hasattr(os, "pidfd_open") and _MEMORY.is_dir() and os.access(_MEMORY, os.W_OK)
+    """Whether this system can watch other processes and share memory without a name."""
+    return hasattr(os, "pidfd_open") and hasattr(os, "memfd_create")
 
 
 class SharedRanks:
@@ -43,21 +42,16 @@ class SharedRanks:
     ):  # fmt: skip
         self._rank, self._patience, size = rank, patience, len(processes)
         length = size * (_LINE + 2 * CAPACITY)
-        handle = -1
         if rank == 0:
-            handle, path = tempfile.mkstemp(prefix="cavalcade-", dir=_MEMORY)
-            os.ftruncate(handle, length)
-            broadcast(path.encode())
+            handle = anonymous_file(length)
+            broadcast(str(handle).encode())
         else:
-            path = broadcast(b"").decode()
-            handle = os.open(path, os.O_RDWR)
+            handle = os.open(f"/proc/{processes[0]}/fd/{broadcast(b'').decode()}", os.O_RDWR)
         try:
             memory = mmap.mmap(handle, length)
+            barrier()
         finally:
             os.close(handle)
-        barrier()
-        if rank == 0:
-            os.unlink(path)
         self._counts = np.ndarray((size, _LINE // 8), np.int64, memory)[:, 0]
         self._buffers = np.ndarray((size, 2, CAPACITY), np.uint8, memory, size * _LINE)
         self._others = [os.pidfd_open(pid) for i, pid in enumerate(processes) if i != rank]

@@ -11,8 +11,6 @@ Loading a checkpoint executes no code.
 import hashlib
 import json
 import shutil
-import zipfile
-import zlib
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -26,7 +24,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from cavalcade.core.errors import RunError
-from cavalcade.core.files import check_file, plain_json, read_text
+from cavalcade.core.files import DAMAGED, check_file, plain_json, read_arrays, read_text
 from cavalcade.ppo.snapshot import Counters, Snapshot
 from cavalcade.runs.durable import to_disk
 from cavalcade.runs.files import STATE
@@ -37,10 +35,6 @@ _HASHED = (POLICY, OPTIMIZER, ENVIRONMENT)
 _NEEDED = ("sha256", "config", "network", "update", "logs")
 _OWN = "hash"  # of state.json itself, in it
 _ASIDE, _OLD = ".writing-", ".old-"
-_DAMAGED = (
-    OSError, ValueError, KeyError, TypeError, AttributeError, EOFError, MemoryError, RuntimeError, SafetensorError,
-    zlib.error, zipfile.BadZipFile,
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -136,14 +130,13 @@ def load_checkpoint(path: Path) -> Checkpoint:
         for name in _HASHED:
             if _hash(path / name) != info["sha256"][name]:
                 raise RunError(f"{path / name} is damaged: its content does not match its hash; {_ADVICE}")
-        with (path / ENVIRONMENT).open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            environment = {name: archive[name] for name in archive.files}
+        environment = read_arrays(path / ENVIRONMENT, most=1 << 40)  # its hash was compared
         return Checkpoint(path, load_file(path / POLICY), load_file(path / OPTIMIZER), environment, info)
     except FileNotFoundError as error:
         raise RunError(
             f"{path} is not a complete checkpoint: {Path(error.filename).name} is missing; {_ADVICE}"
         ) from None
-    except _DAMAGED as error:
+    except (*DAMAGED, SafetensorError) as error:
         raise RunError(f"{path} cannot be read ({type(error).__name__}); {_ADVICE}") from None
 
 

@@ -115,6 +115,11 @@ class RunDirectory(Generic[C]):
         """The newest checkpoint, or None; raises `RunError` if settings that cannot change differ from its own."""
         checkpoint = self.latest()
         if checkpoint:
+            if missing := missing_settings(checkpoint.info["config"], read_yaml(self.config_file)):
+                raise RunError(
+                    f"{self.config_file} has lost settings that {checkpoint.path.name} has: {', '.join(missing)}; "
+                    "restore it"
+                )
             before = from_dict(self.kind, checkpoint.info["config"])
             if changed := differences(before, config, besides=config.may_change()):
                 raise RunError(
@@ -194,6 +199,21 @@ def read_yaml(path: Path) -> Any:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
     except ValueError as error:
         raise ConfigError(f"{path} is not YAML: {error}") from None
+
+
+def missing_settings(whole: Any, plain: Any, where: str = "") -> list[str]:
+    """Names of settings that are not in `plain`: a file that was cut short may still be YAML."""
+    if not isinstance(whole, dict):
+        return []
+    if not isinstance(plain, dict):
+        return [where.rstrip(".")]
+    found = [f"{where}{name}" for name in whole if name not in plain]
+    return found + [
+        lost
+        for name in whole
+        if name in plain
+        for lost in missing_settings(whole[name], plain[name], f"{where}{name}.")
+    ]
 
 
 def write_whole(path: Path, content: str) -> None:

@@ -3,7 +3,7 @@
 import sys
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from cavalcade.config.base import whole, within
 from cavalcade.config.encoder import EncoderConfig
@@ -48,6 +48,9 @@ class GymConfig(SteppedConfig):
     """Training target: gym:NAME, or gym:PACKAGE:NAME to import a package first."""
     infos: tuple[str, ...] = ()
     """Keys of an episode's last info to record as episode statistics, e.g. is_success."""
+    critic: Literal["observation", "true-state"] = "observation"
+    """What the critic sees: the observation, or also what the environment's method true_state() returns; the policy
+    never sees that."""
     device: Device = "auto"
     """Device of the updates: cuda, a GPU, which images and recurrent policies also act on; auto is the CPU."""
     checkpoint_every: int = whole(50, 0)
@@ -75,6 +78,8 @@ class GymConfig(SteppedConfig):
                     f"memory is {self.recurrence.memory} with staleness {self.host.lag}; workers act with perceptrons, "
                     "use --staleness 0"
                 )
+        if self.critic != "observation" and (self.recurrence.memory != "none" or self.encoding.frame_stack > 1):
+            raise ConfigError(f"critic is {self.critic} with memory or frame_stack; leave one of them out")
         if not self.target.startswith(GYM) or self.target == GYM:
             raise ConfigError(f"target is {self.target!r}; it must be gym: and the name of an environment")
 
@@ -100,7 +105,8 @@ class GymTarget(Target[GymConfig]):
         return config.name
 
     def make_env(self, config: GymConfig, threads: int = 0, first_index: int = 0) -> Hosted:
-        return _hosted(config, config.host, config.ppo.num_envs, config.seed, first_index)
+        critic = config.critic != "observation"
+        return _hosted(config, config.host, config.ppo.num_envs, config.seed, first_index, critic_state=critic)
 
     def prepare(self, config: GymConfig, setup: Setup) -> Prepared:
         """Trains on CPU threads; with staleness or backend ray, on fragments that workers play by themselves."""
@@ -179,12 +185,19 @@ class GymTarget(Target[GymConfig]):
 
 
 def _hosted(
-    config: GymConfig, host: WorkerConfig, num_envs: int, seed: int, first_index: int = 0, render: str = ""
+    config: GymConfig,
+    host: WorkerConfig,
+    num_envs: int,
+    seed: int,
+    first_index: int = 0,
+    render: str = "",
+    critic_state: bool = False,
 ) -> Hosted:
-    """render: mode in which environments of this process are rendered; empty for not at all."""
+    """render: mode in which environments of this process are rendered, empty for not at all; others: `gym_source`."""
     shown = {"render_mode": render} if render else {}
     frames = config.encoding.frame_stack
-    source = gym_source(config.name, config.options | shown, infos=config.infos, frames=frames)
+    more: dict[str, Any] = {"infos": config.infos, "frames": frames, "critic_state": critic_state}
+    source = gym_source(config.name, config.options | shown, **more)
     if render:
         source = replace(source, maker=RENDERED_ROWS)
     return Hosted(source, num_envs, host, seed=seed, first_index=first_index)

@@ -93,6 +93,9 @@ def load_population(kind: Any, saved: Saved, **options: Any) -> MlpPolicy:
     weights = weights_from(spec, saved.snapshot.policy, len(first), first.dtype).numpy()
     moments = [learner[f"observation_{name}"].numpy() for name in ("count", "mean", "square")]
     shift, scale = scaling_from(*moments, normalise=config.ppo.normalise_observations)
+    if isinstance(spec, MlpSpec) and (critic := spec.critic_values):
+        spec, weights = spec.without_critic_values(weights)
+        shift, scale = shift[:, :-critic], scale[:, :-critic]
     rewards = reward_scale(learner, normalise=config.ppo.normalise_returns)
     context = np.array(network["contexts"], np.float64).reshape(len(first), network["context"])
     updates = saved.snapshot.counters.updates
@@ -106,7 +109,8 @@ def _spec(saved: Saved, head: Head) -> MlpSpec | ModuleSpec | CnnSpec:
         image = ImageLayout(**n["image"] | {"shape": tuple(n["image"]["shape"])})
         return CnnSpec(image, n["actions"], head.deviations, n["features"])
     if "module" not in n:
-        return MlpSpec(n["inputs"], n["actions"], tuple(n["hidden"]), n["context"], head.deviations)
+        sizes = (n["inputs"], n["actions"], tuple(n["hidden"]), n["context"], head.deviations)
+        return MlpSpec(*sizes, critic_values=n.get("critic_values", 0))
     if saved.module is None:
         raise ConfigError(f"{saved.path} has a custom network, {n['module']}; give it: network={n['module']}")
     return ModuleSpec(saved.module, n["inputs"], n["actions"], head.deviations)

@@ -9,9 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import psutil
-
 from cavalcade.config.io import as_dict, merged
+from cavalcade.core.memory import memory
 
 WORTH_IT = 1.03  # a change must give this much speed to be taken
 _SPARE = 0.1  # share of the memory that is left alone
@@ -71,8 +70,8 @@ def _watch(process: subprocess.Popen, longest: float) -> str:
             process.wait(0.05)
             return ""
         except subprocess.TimeoutExpired:
-            memory = psutil.virtual_memory()
-            if memory.available < _SPARE * memory.total:
+            found = memory()
+            if found.available < _SPARE * found.total:
                 process.kill()
                 return f"would have used more than {1 - _SPARE:.0%} of the memory"
             if time.monotonic() > until:

@@ -5,6 +5,8 @@ in C order, and a Dict or Tuple of Box one after the other. Dict goes by sorted 
 rescaled to −1 … 1 for the policy; actions are clipped to the bounds, also where only one side has one.
 """
 
+import math
+import textwrap
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from cavalcade.core.contract import checked_actions
 from cavalcade.core.errors import ActionError, ConfigError
 
+MOST_VALUES = 1 << 24  # of an observation or an action
 _NO_BOUNDS = 1e6  # a wider range counts as unbounded
 
 
@@ -23,6 +26,8 @@ class ActionLayout:
     def __init__(self, space: Space, name: str):
         self._space = space
         leaves = list(_leaves(space))
+        if not 0 < sum(_values(leaf) for leaf in leaves) <= MOST_VALUES:
+            raise ConfigError(f"{name} has actions {in_one_line(space)}; they must have 1 to {MOST_VALUES} values")
         if all(isinstance(leaf, Discrete | MultiDiscrete | MultiBinary) for leaf in leaves):
             sizes = np.concatenate([_sizes(leaf) for leaf in leaves])
             self.learnt = space = Discrete(int(sizes[0])) if isinstance(space, Discrete) else MultiDiscrete(sizes)
@@ -34,14 +39,15 @@ class ActionLayout:
             self._low, self._high = low.astype(np.float32), high.astype(np.float32)
             low, high = low.astype(np.float64), high.astype(np.float64)
             bounded = high - low < _NO_BOUNDS
-            self._middle = np.where(bounded, low / 2 + high / 2, 0).astype(np.float32)
-            self._half = np.where(bounded, high / 2 - low / 2, 1).astype(np.float32)
+            low, high = np.where(bounded, low, -1), np.where(bounded, high, 1)
+            self._middle = (low / 2 + high / 2).astype(np.float32)
+            self._half = (high / 2 - low / 2).astype(np.float32)
             self.learnt = Box(-np.inf, np.inf, (len(low),), np.float32)
             self.masks, self.shape, self.dtype = 0, (len(low),), np.dtype(np.float32)
         else:
             raise ConfigError(
-                f"{name} has actions {space}; they must be whole numbers (Discrete, MultiDiscrete, MultiBinary) or "
-                "points (Box of floats), or Dict or Tuple of one of the two"
+                f"{name} has actions {in_one_line(space)}; they must be whole numbers (Discrete, MultiDiscrete, "
+                "MultiBinary) or points (Box of floats), or Dict or Tuple of one of the two"
             )
         self._first = _offset(self._space)
 
@@ -83,6 +89,19 @@ class ActionLayout:
         return [_rebuilt(self._space, list(row)) for row in rows]
 
 
+def in_one_line(space: Space) -> str:
+    """A space in words; long ones, which NumPy breaks into lines, shortened."""
+    return textwrap.shorten(str(space), 200, placeholder=" …")
+
+
+def has_empty_part(space: Space) -> bool:
+    """Whether a space is, or has in it, a Dict or Tuple of nothing."""
+    if not isinstance(space, Dict | Tuple):
+        return False
+    parts = list(space.values()) if isinstance(space, Dict) else space.spaces
+    return not parts or any(has_empty_part(part) for part in parts)
+
+
 def _leaves(space: Space):
     if isinstance(space, Dict):
         for key in sorted(space.spaces):
@@ -92,6 +111,13 @@ def _leaves(space: Space):
             yield from _leaves(part)
     else:
         yield space
+
+
+def _values(space: Space) -> int:
+    """How many values a policy puts out for a space; 1 for those that it cannot handle."""
+    if isinstance(space, Discrete | MultiDiscrete | MultiBinary):
+        return sum(_sizes(space).tolist())
+    return math.prod(space.shape) if isinstance(space, Box) else 1
 
 
 def _sizes(space: Space) -> NDArray[np.int64]:

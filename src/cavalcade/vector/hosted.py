@@ -59,6 +59,7 @@ class Hosted(Environment):
         self.episode_stat_names = source.shapes.episode_stats
         self.episode_stats = s.episode_stats
         self.true_state = s.true_state if source.shapes.true_state else None
+        self.critic_values = source.shapes.critic_values
         self._begun, self._sent = False, set[int]()
 
     @property

@@ -74,7 +74,7 @@ class SerialPool(WorkerPool):
     def wait_any(self) -> int:
         try:
             self.rows.reset() if self._command == RESET else self.rows.step()
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise WorkerError(f"an environment failed: {error!r}; fix it\n{traceback.format_exc().strip()}") from None
         return 0
 

@@ -1,6 +1,7 @@
 """Gymnasium environments of some rows of a batch, stepped one after the other, in a worker or in this process."""
 
 import math
+import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 
 from cavalcade.core.errors import WorkerError
 from cavalcade.vector.actions import ActionLayout
-from cavalcade.vector.source import is_flat, make_env, unwrapped
+from cavalcade.vector.source import AppendTrueState, is_flat, make_env, unwrapped
 
 
 def make_rows(fields: dict[str, np.ndarray], start: int, stop: int, options: dict[str, Any]) -> "Rows":
@@ -33,9 +34,12 @@ class Rows:
         infos: list[str],
         true_state_every: int,
         frames: int = 1,
+        critic_state: bool = False,
     ):
         self._fields, self._rows = fields, slice(start, stop)
         made = [make_env(name, options) for _ in range(start, stop)]
+        if critic_state:
+            made = [AppendTrueState(env) for env in made]
         self._space, self._actions = made[0].observation_space, ActionLayout(made[0].action_space, name)
         self._envs, limits = zip(*(unwrapped(env) for env in made), strict=True)
         self._limit, self._lengths = limits[0], np.zeros(len(made), np.int64)
@@ -147,8 +151,14 @@ class Rows:
             )
 
     def close(self) -> None:
+        failed = None
         for env in self._envs:
-            env.close()
+            try:
+                env.close()
+            except Exception as error:  # nothing is lost
+                failed = error
+        if failed:
+            print(f"closing an environment failed: {failed!r}", file=sys.stderr)
 
 
 def _number(value: Any) -> float:

@@ -9,6 +9,7 @@ observations, oldest first.
 
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,12 +17,12 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium.spaces import Box, Discrete, Space
-from gymnasium.spaces.utils import flatten_space
+from gymnasium.spaces.utils import flatdim, flatten, flatten_space
 from gymnasium.wrappers import OrderEnforcing, TimeLimit
 
 from cavalcade.core.errors import ConfigError
 from cavalcade.core.images import ImageLayout, image_layout
-from cavalcade.vector.actions import ActionLayout
+from cavalcade.vector.actions import MOST_VALUES, ActionLayout, has_empty_part, in_one_line
 from cavalcade.vector.conformance import check_api, check_spaces
 
 GYM_ROWS = "cavalcade.vector.rows"
@@ -40,6 +41,7 @@ class Shapes:
     true_state: int = 0  # S, 0 if not requested
     true_state_type: str = "float32"
     image: ImageLayout | None = None  # if observations are images
+    critic_values: int = 0  # the last values of an observation, for critics only
 
     @property
     def observed(self) -> Box:
@@ -74,37 +76,60 @@ def gym_source(
     infos: Sequence[str] = (),
     true_state_every: int = 0,
     frames: int = 1,
+    critic_state: bool = False,
 ) -> Source:
     """Gymnasium environments by name; makes one to read its spaces, and raises `ConfigError` if they do not fit.
 
     infos: names of info values to report as episode statistics; true_state_every: steps between reads of the
-    environment's `true_state()`, 0 for never; frames: latest observations in a row.
+    environment's `true_state()`, 0 for never; frames: latest observations in a row; critic_state: observations end with
+    the true state, for critics only.
     """
     given = dict(options or {})
     env = make_env(name, given)
     try:
         check_spaces(env, name)
-        flat = flatten_space(env.observation_space)
-        if not isinstance(flat, Box):
-            raise ConfigError(f"{name} has observations {env.observation_space}, which have no fixed flat form")
+        seen = 0
+        if critic_state:
+            seen, env = _true_state_size(env, name), AppendTrueState(env)
+        flat = _flat(env.observation_space, name)
         kind = "uint8" if flat.dtype == np.uint8 else "float32"
         size = _true_state_size(env, name) if true_state_every else 0
         image = image_layout(env.observation_space, frames)
         actions = ActionLayout(env.action_space, name)
-        shapes = Shapes(frames * int(flat.shape[0]), kind, actions, tuple(infos), size, image=image)
+        shapes = Shapes(frames * int(flat.shape[0]), kind, actions, tuple(infos), size, image=image, critic_values=seen)
         if (what := (name, repr(given))) not in _CHECKED:
             check_api(unwrapped(env)[0], name)
             _CHECKED.add(what)
     finally:
-        env.close()
+        with suppress(Exception):  # nothing is lost
+            env.close()
     made = {
         "name": name,
         "options": given,
         "infos": list(infos),
         "true_state_every": true_state_every,
         "frames": frames,
+        "critic_state": critic_state,
     }
     return Source(name, shapes, GYM_ROWS, made)
+
+
+class AppendTrueState(gymnasium.ObservationWrapper):
+    """Flat observations followed by the environment's `true_state()`."""
+
+    def __init__(self, env: gymnasium.Env):
+        super().__init__(env)
+        env.reset(seed=0)
+        size = flatdim(env.observation_space) + np.size(self._true_state())
+        self.observation_space = Box(-np.inf, np.inf, (size,), np.float32)
+
+    def observation(self, observation: Any) -> np.ndarray:
+        """Observation and true state in a row."""
+        flat = flatten(self.env.observation_space, observation)
+        return np.concatenate([np.ravel(flat), np.ravel(self._true_state())]).astype(np.float32)
+
+    def _true_state(self) -> Any:
+        return self.unwrapped.true_state()  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def make_env(name: str, options: Mapping[str, Any]) -> gymnasium.Env:
@@ -116,9 +141,22 @@ def make_env(name: str, options: Mapping[str, Any]) -> gymnasium.Env:
         raise ConfigError(f"environment {name!r} cannot be made: {reason}") from None
 
 
+def _flat(space: Space, name: str) -> Box:
+    """The space of flat observations; raises `ConfigError` if there are none, or far too many values."""
+    if not space.is_np_flattenable:
+        raise ConfigError(f"{name} has observations {in_one_line(space)}, which have no fixed flat form")
+    if has_empty_part(space):
+        raise ConfigError(f"{name} has observations {in_one_line(space)}; an empty Dict or Tuple has no flat form")
+    if not 0 < (size := flatdim(space)) <= MOST_VALUES:
+        raise ConfigError(f"{name} has observations of {size} values; they must have 1 to {MOST_VALUES}")
+    flat = flatten_space(space)
+    assert isinstance(flat, Box)
+    return flat
+
+
 def _true_state_size(env: gymnasium.Env, name: str) -> int:
     if not hasattr(env.unwrapped, "true_state"):
-        raise ConfigError(f"{name} has no method true_state(); add it, or leave out true_state_every")
+        raise ConfigError(f"{name} has no method true_state(), which returns its hidden state as numbers; add it")
     env.reset(seed=0)
     return int(np.size(env.unwrapped.true_state()))  # pyright: ignore[reportAttributeAccessIssue]
 

@@ -34,6 +34,14 @@ _LOCK = threading.Lock()
 yield_core = getattr(os, "sched_yield", lambda: time.sleep(0))
 
 
+def end_with_parent(life, platform=sys.platform):
+    """Ends this process once the other end of a pipe is closed, by SIGIO, which kills by itself on Linux only."""
+    if platform != "linux":
+        signal.signal(signal.SIGIO, lambda *_: os._exit(4))
+    fcntl.fcntl(life, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(life, fcntl.F_SETFL, os.O_ASYNC)
+
+
 def fence():
     """A memory fence: reads and writes before it take effect before those after it, as seen by other processes.
 
@@ -229,8 +237,7 @@ if __name__ == "__main__":
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1, all_threads=False)  # writes the traceback of a hanging worker
     arguments = json.loads(sys.argv[1])
-    fcntl.fcntl(arguments["life"], fcntl.F_SETOWN, os.getpid())
-    fcntl.fcntl(arguments["life"], fcntl.F_SETFL, os.O_ASYNC)  # SIGIO kills the process once the other end is closed
+    end_with_parent(arguments["life"])
     if os.getppid() != arguments["parent"]:
         sys.exit(4)  # the parent is already gone
     try:

@@ -72,7 +72,7 @@ def test_plain_python_plays_the_same_games(tmp_path):
         "from tests_env import OPTIONS, actions, played\n"
         "for i, more in enumerate(({}, {'revision': 'leaderboard-2022', 'variant': 'workflow'},\n"
         "                          {'extras': ('time',), 'dtype': 'float32'})):\n"
-        "    np.savez(f'{sys.argv[1]}/{i}.npz', *played(Cage2(12, **OPTIONS | more), actions(12, 40)))\n"
+        "    np.savez(f'{sys.argv[1]}/{i}.npz', *played(Cage2(5, **OPTIONS | more), actions(5, 40)))\n"
     )
     (tmp_path / "tests_env.py").write_bytes(Path(__file__).read_bytes())
     found = []

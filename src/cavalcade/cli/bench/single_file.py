@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from cavalcade.envs.cage2 import Cage2
+from cavalcade.core.contract import Environment
 
 Trainer = Callable[[], None]  # makes one update: a rollout and its epochs
 
@@ -33,7 +33,7 @@ class Games(Protocol):
 class BatchGames:
     """Our batch of games, with the interface of a host of single environments."""
 
-    def __init__(self, env: Cage2):
+    def __init__(self, env: Environment):
         self.num_envs, self._env = env.spec.num_envs, env
 
     def reset(self) -> NDArray[np.float32]:

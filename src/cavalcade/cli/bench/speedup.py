@@ -19,13 +19,16 @@ from cavalcade.cli.bench.hosting import Host, LoopHost, PipeHost, SharedHost
 from cavalcade.cli.bench.single_file import BatchGames, Trainer, single_file_ppo
 from cavalcade.cli.bench.train import our_trainer
 from cavalcade.cli.parse import check_folder, check_seconds, parse
-from cavalcade.config import PPOConfig
+from cavalcade.config import HostConfig, PPOConfig
 from cavalcade.core.errors import at_least
 from cavalcade.core.threads import use_threads
+from cavalcade.envs import CAGE2_ID
 from cavalcade.envs.cage2 import Cage2
 from cavalcade.ppo.threads import choose_threads, choose_torch_threads
 from cavalcade.targets.cage2.config import Cage2Config
 from cavalcade.tuning import machine
+from cavalcade.vector.hosted import Hosted
+from cavalcade.vector.source import gym_source
 
 _WORKERS = 16  # processes with an environment each; the scripts had 25 to 200
 _ENVS = 200
@@ -39,6 +42,8 @@ class Options:
     """Time for each row."""
     workers: int = _WORKERS
     """Processes with an environment each, in the first rows."""
+    shared_workers: tuple[int, ...] = (2, 8, 16)
+    """Workers that share the environments of the later rows, a row each."""
     num_envs: int = _ENVS
     """Environments in the later rows."""
     json: Path | None = None
@@ -51,12 +56,14 @@ def run(args: list[str]) -> int:
     check_seconds(options.seconds)
     at_least("workers", options.workers, 1)
     at_least("num_envs", options.num_envs, 4)
+    for count in options.shared_workers:
+        at_least("shared_workers", count, 1)
     check_folder("json", options.json)
     figures: dict[str, Any] = {"machine": machine.describe(), "steps": []}
     print(machine.line())
     print("training steps/s (rollout and K = 4 update) against B_line\n")
     print(f"{'optimisation':<56}{'steps/s':>10}{'factor':>9}   claimed")
-    for step in _measure(options.seconds, options.workers, options.num_envs):
+    for step in _measure(options.seconds, options.workers, options.num_envs, options.shared_workers):
         figures["steps"].append(step._asdict())
         print(f"{step.name:<56}{step.rate:>10,.0f}{step.rate / step.against:>8.2f}×   {step.claim}", flush=True)
     first, last = figures["steps"][0]["rate"], figures["steps"][-1]["rate"]
@@ -96,6 +103,16 @@ def _hosted(make: Callable[[], Host], seconds: float, workers: int) -> float:
         host.close()
 
 
+def _several(num_envs: int, workers: int, backend: str, seconds: float) -> float:
+    """With several environments per process, as `train --backend pipe|shared` hosts them."""
+    source = gym_source(CAGE2_ID, {"dtype": "float32"})
+    env = Hosted(source, num_envs, HostConfig(backend=backend, workers=workers))  # pyright: ignore[reportArgumentType]
+    try:
+        return _rate(single_file_ppo(BatchGames(env)), num_envs * 100, seconds)
+    finally:
+        env.close()
+
+
 def _batch(n: int) -> BatchGames:
     return BatchGames(Cage2(n, dtype="float32"))
 
@@ -115,7 +132,7 @@ def _logging(update: Trainer, rows_at_once: int, episodes: int) -> Trainer:
     return logged
 
 
-def _measure(seconds: float, workers: int, n: int) -> Iterator[Step]:
+def _measure(seconds: float, workers: int, n: int, shared_workers: tuple[int, ...]) -> Iterator[Step]:
     """One optimisation after the other."""
     torch.set_num_threads(1)
     states = _hosted(lambda: PipeHost(workers, true_states=True), seconds, workers)
@@ -126,6 +143,10 @@ def _measure(seconds: float, workers: int, n: int) -> Iterator[Step]:
     yield Step("shared memory instead of pipes", "17×", shared, pipes)
     loop = _hosted(lambda: LoopHost(workers), seconds, workers)
     yield Step("all environments in one process", "2.2× over shared memory", loop, shared)
+    for count in shared_workers:
+        several = _several(n, count, "pipe", seconds)
+        name = f"shared memory, {n} environments on {count} workers"
+        yield Step(name, "17×", _several(n, count, "shared", seconds), several)
     same = _rate(single_file_ppo(_batch(workers)), workers * 100, seconds)
     yield Step("batch simulator, as many environments", "", same, loop)
     torch.set_num_threads(threads := choose_torch_threads())
@@ -142,8 +163,8 @@ def _measure(seconds: float, workers: int, n: int) -> Iterator[Step]:
     yield Step("torch.compile", "", compiled, batch)
     small = _rate(single_file_ppo(_batch(n), hidden=32), n * 100, seconds)
     yield Step("networks of 32-32 instead of 64-64 (changes learning)", "1.1–1.2×", small, batch)
-    few = _rate(single_file_ppo(_batch(n), epochs=2), n * 100, seconds)
-    yield Step("K = 2 instead of 4 (changes learning)", "advised against", few, batch)
+    twice = _rate(single_file_ppo(_batch(n), epochs=2), n * 100, seconds)
+    yield Step("K = 2 instead of 4 (changes learning)", "advised against", twice, batch)
     torch.set_num_threads(1)
     ours = choose_threads()
     use_threads(ours)

@@ -21,8 +21,10 @@ from cavalcade.envs.cage2.red_choice import Red, RedChoices, red_codes
 from cavalcade.envs.cage2.reward import OBJECTIVES, PARTS
 from cavalcade.envs.cage2.scenario import MIXED, NUM_ACTIONS, OWN, REDS, REVISIONS, VARIANTS
 from cavalcade.envs.cage2.state import GAME_FIELDS, WIDTHS, allocate, check_saved
+from cavalcade.envs.cage2.truth import TRUTH_VALUES
 
 DTYPES = ("uint8", "float32")
+CRITICS = ("observation", "true-state")
 RED_MEMORY = "red_memory"  # in saved states of games with user-defined Reds
 
 
@@ -39,7 +41,9 @@ class Cage2(Environment):
         horizon: steps per episode; 0 for no end.
         objective: what rewards add up to: the return, or protocol, the nine-cell score: each reward is multiplied by
             the number of the protocol's horizons (30, 50, 100) that count its step.
-        extras: observation extras after the 52 values of the table, any of scans, decoys, action, time, elapsed.
+        extras: observation extras after the 52 values of the table, any of scans, decoys, action, time, elapsed, truth.
+        critic: what critics see: the observation, or true-state: the last `critic_values` values of an observation are
+            then the hidden state, which policies must not see.
         scenario: changes to the scenario, as {"detection": 0.5}; the game is then not that of the challenge.
         dtype: of the observation values, uint8 or float32 (needed for time).
         seed: of the games; of a sequence, each seed takes an equal share of the environments, as for a population.
@@ -68,6 +72,7 @@ class Cage2(Environment):
         horizon: int = 100,
         objective: str = "return",
         extras: Iterable[str] = (),
+        critic: str = "observation",
         scenario: Scenario | Mapping[str, float] | None = None,
         dtype: str = "uint8",
         seed: int | Sequence[int] = 0,
@@ -77,13 +82,20 @@ class Cage2(Environment):
         threads: int = 0,
     ):
         num_envs, changes = at_least("num_envs", num_envs, 1), scenario_of(scenario)
+        bits = extras_bits(extras)
+        if one_of("critic", critic, CRITICS):
+            if bits & observe.TRUTH:
+                raise ConfigError(
+                    f"critic is {critic} and extras has truth; the policy would see it too, leave one out"
+                )
+            bits, self.critic_values = bits | observe.TRUTH, TRUTH_VALUES
         self.params = Params(
             revision=one_of("revision", revision, REVISIONS),
             variant=one_of("variant", variant, VARIANTS),
             green=int(green),
             horizon=at_least("horizon", horizon, 0),
             autoreset=int(autoreset),
-            extras=extras_bits(extras),
+            extras=bits,
             objective=one_of("objective", objective, OBJECTIVES),
             **changes.params,
         )

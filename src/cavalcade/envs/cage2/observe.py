@@ -37,14 +37,16 @@ from cavalcade.envs.cage2.scenario import (
     VSFTPD,
     WORKFLOW,
 )
+from cavalcade.envs.cage2.truth import TRUTH_BITS, TRUTH_VALUES, TRUTH_WORDS, write_truth
 
 # Extras, as bits of `Params.extras`, in the order in which they follow the table.
-EXTRAS = ("scans", "decoys", "action", "time", "elapsed")
-SCANS, DECOYS, ACTION, TIME, ELAPSED = (1 << i for i in range(5))
+EXTRAS = ("scans", "decoys", "action", "time", "elapsed", "truth")
+SCANS, DECOYS, ACTION, TIME, ELAPSED, TRUTH = (1 << i for i in range(6))
+UNOFFICIAL = ("time", "truth")  # what the protocol does not tell Blue
 # Steps after which a bit of `elapsed` is set: a thermometer, finer before the ends of the protocol's horizons.
 ELAPSED_STEPS = np.array([3, 6, 10, 15, 20, 25, 28, 30, 35, 40, 45, 48, 50, 60, 70, 80, 90, 95, 98], np.int64)
-EXTRA_WORDS = (1, 2, 1, 1, 1)
-EXTRA_VALUES = (2 * NUM_HOSTS, NUM_DECOYS * NUM_HOSTS, 2 * NUM_HOSTS, 1, len(ELAPSED_STEPS))
+EXTRA_WORDS = (1, 2, 1, 1, 1, TRUTH_WORDS)
+EXTRA_VALUES = (2 * NUM_HOSTS, NUM_DECOYS * NUM_HOSTS, 2 * NUM_HOSTS, 1, len(ELAPSED_STEPS), TRUTH_VALUES)
 _ELAPSED_BITS = len(ELAPSED_STEPS)
 _DECOYS_PER_WORD = NUM_DECOYS // 2
 _MASK_BITS = _DECOYS_PER_WORD * NUM_HOSTS  # in each word
@@ -183,6 +185,9 @@ def write_words(s, p, e, words):
         w += 1
     if p.extras & ELAPSED:
         words[e, w] = elapsed_bits(np.int64(s.step[e]))
+        w += 1
+    if p.extras & TRUTH:
+        write_truth(s, e, words, w)
 
 
 @rule
@@ -212,6 +217,11 @@ def write_values(p, e, words, values):
         column, w = column + 1, w + 1
     if p.extras & ELAPSED:
         write_bits(words[e, w], _ELAPSED_BITS, values, e, column)
+        column, w = column + _ELAPSED_BITS, w + 1
+    if p.extras & TRUTH:
+        for i in range(TRUTH_WORDS):
+            write_bits(words[e, w + i], TRUTH_BITS[i], values, e, column)
+            column += TRUTH_BITS[i]
 
 
 @rule

@@ -22,9 +22,9 @@ class Cage2Task(Settings):
     """Whether Green scans ports."""
     horizon: int = whole(100, 1)
     """Steps per episode."""
-    extras: tuple[Literal["scans", "decoys", "action", "time", "elapsed"], ...] = ()
+    extras: tuple[Literal["scans", "decoys", "action", "time", "elapsed", "truth"], ...] = ()
     """Observation extras besides the 52 values of the table. elapsed counts the steps taken; time those that are left,
-    which the official protocol does not tell."""
+    which the official protocol does not tell; truth is the hidden state: scores are then bounds, not results."""
 
     def __post_init__(self):
         super().__post_init__()

@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+from cavalcade.envs.cage2.belief import Belief
 from cavalcade.envs.cage2.env import Cage2
 from cavalcade.envs.cage2.scenario import (
     ACTIONS,
@@ -13,12 +14,15 @@ from cavalcade.envs.cage2.scenario import (
     NUM_DECOYS,
     NUM_HOSTS,
     RED_ACTIONS,
+    REDS,
     SUBNETS,
     SWEEP,
+    USER0,
 )
 
 ACTIVITIES = ("", "scan", "", "exploit")
 BELIEFS = ("", "unknown", "user", "privileged")
+_LIKELY = 0.02  # probability from which it is said
 
 
 class HostView(NamedTuple):
@@ -76,10 +80,22 @@ def red_name(env: Cage2, e: int = 0) -> str:
     return env.episode_kind_names[env.state.red[e]]
 
 
-def game_lines(env: Cage2, e: int = 0, *, secrets: bool = True, why: str = "") -> list[str]:
+def belief_line(belief: Belief, e: int = 0) -> str:
+    """What Blue can conclude from all that it has seen: who attacks, and the hosts that Red may hold."""
+    found = belief.marginals()
+    parts = [f"{REDS[i]} {p:.0%}" for i, p in enumerate(found.agent[e]) if p >= _LIKELY]
+    for host, name in enumerate(HOSTS):
+        if host != USER0:
+            chances = (("user", found.user[e, host]), ("privileged", found.privileged[e, host]))
+            parts += [f"{name} {level} {p:.0%}" for level, p in chances if p >= _LIKELY]
+    return ", ".join(parts)
+
+
+def game_lines(env: Cage2, e: int = 0, *, secrets: bool = True, why: str = "", belief: str = "") -> list[str]:
     """The whole game as plain text: the actions, then a table of the hosts.
 
-    secrets: show what Blue cannot know: actions of Red and Green, and what Red holds. why: a remark on Blue's action.
+    secrets: show what Blue cannot know: actions of Red and Green, and what Red holds. why: a remark on Blue's action;
+    belief: see `belief_line`.
     """
     s = env.state
     lines = [
@@ -93,6 +109,8 @@ def game_lines(env: Cage2, e: int = 0, *, secrets: bool = True, why: str = "") -
         lines.append(f"  Red   {red_line(env, e)}")
     if secrets and env.params.green:
         lines.append(f"  Green {green_line(env, e)}")
+    if belief:
+        lines.append(f"  belief: {belief}")
     held = f"{'Red holds':<12}" * secrets
     lines.append(f"  {'host':<12}{'Blue sees':<10}{'believes':<12}{held}decoys")
     for v in host_views(env, e):

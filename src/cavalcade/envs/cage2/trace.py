@@ -7,8 +7,6 @@ their number never matters; everything else is compared exactly.
 """
 
 import json
-import zipfile
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavalcade.core.errors import TraceError, one_of
-from cavalcade.core.files import check_file
+from cavalcade.core.files import DAMAGED, read_arrays
 from cavalcade.envs.cage2 import cpu, rng
 from cavalcade.envs.cage2.env import Cage2
 from cavalcade.envs.cage2.own_red import MEMORY, knowledge
@@ -47,10 +45,6 @@ from cavalcade.envs.cage2.state import allocate, host_bits
 
 SHIPPED = Path(__file__).with_name("recorded")  # a part of tests/data/cage2 that comes with the package
 # What Red chose, in files of the random Red: where it is not what happened, the original made it an InvalidAction.
-_DAMAGED = (
-    OSError, EOFError, ValueError, KeyError, TypeError, AttributeError, IndexError, MemoryError, RuntimeError,
-    zlib.error, zipfile.BadZipFile,
-)  # fmt: skip
 TRIED_FIELDS = ("red_tried_type", "red_tried_target")
 # Recorded fields: axes after [episode, step]. State fields have one entry more than steps: index 0 is after reset.
 RECORDED_REDS = (*REDS[:MIXED], "random")
@@ -125,15 +119,13 @@ def load_trace(path: str | Path) -> Trace:
     """Reads and checks a file of recorded episodes; nothing in it is executed."""
     path = Path(path)
     try:
-        check_file(path)
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            fields = {name: archive[name] for name in archive.files}
+        fields = read_arrays(path)
         meta = json.loads(str(fields["meta"]))
         episodes, steps = int(meta["episodes"]), int(meta["steps"])
         revision, red, green = str(meta["revision"]), str(meta["red"]), meta["green"] == "green"
     except FileNotFoundError:
         raise TraceError(f"{path}: no such file") from None
-    except _DAMAGED as error:
+    except DAMAGED as error:
         raise TraceError(
             f"{path}: not a complete file of recorded episodes ({type(error).__name__} in reading it)"
         ) from None

@@ -7,7 +7,6 @@ wrote: first observations of each episode; after each step observations, rewards
 
 import hashlib
 import json
-import zipfile
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -17,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavalcade.core.errors import TraceError
+from cavalcade.core.files import DAMAGED, plain_json, read_arrays
 from cavalcade.envs.mettagrid.arena import ComparedArena, DifferenceError, wild_actions
 from cavalcade.envs.mettagrid.game import Game, RandomMap
 from cavalcade.envs.mettagrid.maps import Maps, RecordedMaps
@@ -77,9 +77,8 @@ def save_trace(path: Path, trace: Trace) -> None:
 def load_trace(path: Path) -> Trace:
     """Reads a trace; raises `TraceError`."""
     try:
-        with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in ("header", *_SHAPES)}
-        header = json.loads(arrays.pop("header").tobytes())
+        found = read_arrays(path)
+        header, arrays = plain_json(found["header"].tobytes().decode()), {name: found[name] for name in _SHAPES}
         if header["format"] != _FORMAT:
             raise TraceError(f"{path}: format {header['format']}; this version reads format {_FORMAT}")
         trace = Trace(from_plain(header["game"]), int(header["seed"]), **arrays)
@@ -89,7 +88,7 @@ def load_trace(path: Path) -> Trace:
         raise TraceError(f"{path}: no such file") from None
     except TraceError:
         raise
-    except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError, zipfile.BadZipFile) as error:
+    except DAMAGED as error:
         words = " ".join(str(error).split())
         raise TraceError(f"{path}: not a recorded episode of MettaGrid, or damaged: {words}") from None
 

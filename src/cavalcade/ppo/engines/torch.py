@@ -125,6 +125,7 @@ class TorchEngine(HostEngine):
         self._gradient, metrics = gradient(
             self.head, self._forward, self._learnt.weights, samples, self._coefficients, self.config.grad_accum
         )
+        self.blindfold(self._gradient)
         found = torch.stack([metrics[name] for name in METRICS])
         if self.ranks.size > 1:
             self._gradient.mul_(share)

@@ -33,7 +33,7 @@ class Cage2Target(Cage2BaseTarget):
         options: dict[str, Any] = {
             "red": config.task.red, "horizon": config.task.horizon, "seed": config.seeds, "threads": threads,
             "first_index": first_index, "scenario": config.scenario, "objective": config.objective,
-            **config.task.shown,
+            "critic": config.critic, **config.task.shown,
         }  # fmt: skip
         num_envs = config.policies * config.ppo.num_envs
         if not config.order:

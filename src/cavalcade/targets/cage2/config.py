@@ -78,6 +78,8 @@ class Cage2Config(Cage2BaseConfig):
     objective: Literal["return", "protocol"] = "return"
     """What training maximises: the return, or the nine-cell score of the official protocol, in which a step counts as
     often as the horizons 30, 50 and 100 include it. Logged returns are then weighted too."""
+    critic: Literal["observation", "true-state"] = "observation"
+    """What the critic sees: the observation, or the hidden state besides it; the policy never sees that."""
     precision: Literal["fp32", "tf32", "bf16"] = "tf32"
     """On a GPU: precision of matrix products; weights stay in fp32."""
 
@@ -91,8 +93,15 @@ class Cage2Config(Cage2BaseConfig):
             raise ConfigError(
                 f"objective is protocol with horizon {self.task.horizon}; the protocol plays {HORIZONS[-1]} steps"
             )
+        if self.critic != "observation" and "truth" in self.task.extras:
+            raise ConfigError(f"critic is {self.critic} and extras has truth, which the policy sees; leave one out")
         if self.recurrence.memory != "none":
             self.recurrence.ppo(self.ppo)
+            if self.critic != "observation":
+                raise ConfigError(
+                    f"critic is {self.critic} with memory {self.recurrence.memory}; recurrent networks share their "
+                    "memory with the policy, leave one out"
+                )
             if self.policies > 1:
                 raise ConfigError(
                     f"policies is {self.policies} with memory {self.recurrence.memory}; train one policy per run"

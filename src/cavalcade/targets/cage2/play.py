@@ -17,10 +17,20 @@ from rich.text import Text
 from cavalcade.config.base import Settings, whole
 from cavalcade.core.errors import ActionError, ConfigError, at_least
 from cavalcade.envs.cage2 import Cage2
+from cavalcade.envs.cage2.belief import Belief
 from cavalcade.envs.cage2.protocol import Actor
 from cavalcade.envs.cage2.scenario import ACTIONS, NUM_ACTIONS
 from cavalcade.envs.cage2.scripted import BLUES
-from cavalcade.envs.cage2.text import blue_line, game_lines, green_line, host_views, red_line, red_name, service_line
+from cavalcade.envs.cage2.text import (
+    belief_line,
+    blue_line,
+    game_lines,
+    green_line,
+    host_views,
+    red_line,
+    red_name,
+    service_line,
+)
 from cavalcade.ppo.mlp_policy import MlpPolicy
 from cavalcade.targets.base import LoadPolicy
 from cavalcade.targets.cage2.evaluation import chosen, task_of
@@ -77,6 +87,8 @@ class Options(Settings):
     """Steps per game; by default those of the run, else 100."""
     seed: int = whole(0, 0)
     """Seed of the game, and of a random Blue or sampled actions."""
+    belief: int = whole(0, 0)
+    """Show what Blue can conclude from all that it has seen, by so many particles, e.g. 256; 0 for not at all."""
     delay: float = 0.3
     """Seconds between steps on a terminal."""
     html: Path | None = None
@@ -105,10 +117,11 @@ def play(options: Options, load: LoadPolicy) -> None:
     env = match.env
     if options.run:
         print(match.label)
+    belief = Belief(env, options.belief, seed=options.seed) if options.belief else None
     if match.actor is None:
-        _play_human(env, options.show_red)
+        _play_human(env, options.show_red, belief)
     else:
-        _show(env, _explained(match.actor, match.policy), options.delay)
+        _show(env, _explained(match.actor, match.policy), options.delay, belief)
     print(f"{match.blue} against {red_name(env)}: {env.state.step[0]} steps, return {env.state.total[0] / 10:.1f}")
 
 
@@ -147,28 +160,37 @@ def _explained(actor: Actor, policy: MlpPolicy | None) -> Blue:
     return lambda env: (actor(env), explain(policy, env, ACTIONS.__getitem__, state) if policy else "")
 
 
-def _show(env: Cage2, blue: Blue, delay: float) -> None:
+def _step(env: Cage2, actions: Any, belief: Belief | None) -> str:
+    """Steps the game; returns what Blue then believes, if that is shown."""
+    env.step(actions)
+    if belief is None:
+        return ""
+    belief.update(actions, env.packed.observation[:, 0])
+    return belief_line(belief)
+
+
+def _show(env: Cage2, blue: Blue, delay: float, belief: Belief | None) -> None:
     """Plays a game: redrawn in place on a terminal, else as text."""
     if sys.stdout.isatty():
         with Live(_picture(env, ""), console=Console(), auto_refresh=False) as live:
             while not env.buffers.truncated[0]:
                 actions, why = blue(env)
-                env.step(actions)
-                live.update(_picture(env, why), refresh=True)
+                live.update(_picture(env, why, _step(env, actions, belief)), refresh=True)
                 time.sleep(delay)
         return
     print("\n".join(game_lines(env)))
     while not env.buffers.truncated[0]:
         actions, why = blue(env)
-        env.step(actions)
-        print("\n".join(game_lines(env, why=why)))
+        said = _step(env, actions, belief)
+        print("\n".join(game_lines(env, why=why, belief=said)))
 
 
-def _play_human(env: Cage2, show_red: bool) -> None:
+def _play_human(env: Cage2, show_red: bool, belief: Belief | None) -> None:
     """Prompts for an action each step; an empty line sleeps, `?` lists the actions, `q` or end of input stops."""
     print("Type an action by number or by name (restore user1); Enter sleeps, ? lists the actions, q ends the game.")
+    said = ""
     while not env.buffers.truncated[0]:
-        print("\n".join(game_lines(env, secrets=show_red)))
+        print("\n".join(game_lines(env, secrets=show_red, belief=said)))
         try:
             typed = input("Blue> ").strip()
         except EOFError:
@@ -179,7 +201,7 @@ def _play_human(env: Cage2, show_red: bool) -> None:
             print("\n".join(f"{i:>4} {name}" for i, name in enumerate(ACTIONS)))
             continue
         try:
-            env.step([action_from(typed)])
+            said = _step(env, [action_from(typed)], belief)
         except ActionError as error:
             print(error)
 
@@ -199,7 +221,7 @@ def action_from(typed: str) -> int:
     return names.index(wanted)
 
 
-def _picture(env: Cage2, why: str) -> Group:
+def _picture(env: Cage2, why: str, belief: str = "") -> Group:
     table = Table(box=None, pad_edge=False)
     for title in ("host", "Blue sees", "believes", "Red holds", "decoys"):
         table.add_column(title)
@@ -210,6 +232,7 @@ def _picture(env: Cage2, why: str) -> Group:
         f"operational service {service_line(env)}",
         f"Blue   {blue_line(env)}",
         *([f"       {why}"] if why else []),
+        *([f"belief {belief}"] if belief else []),
         f"Red    {red_line(env)}",
     ]
     if env.params.green:

@@ -2,11 +2,11 @@
 
 from typing import NamedTuple
 
-import psutil
 import torch
 
 from cavalcade.config.recurrent import RecurrentPPOConfig, TokenPolicyConfig
 from cavalcade.core.errors import ConfigError
+from cavalcade.core.memory import memory
 
 _ROOM = 0.8  # share of free memory that may be used
 _STATES = {"none": 0, "gru": 1, "lstm": 2}  # tensors of a recurrent state
@@ -65,7 +65,7 @@ def check_memory(found: Needs, *, on_gpu: bool, offload: bool) -> None:
         here += found.experience if offload else 0
     else:
         here += found.on_device
-    free = psutil.virtual_memory().available
+    free = memory().available
     if here > _ROOM * free:
         raise ConfigError(
             f"buffers of {_gib(here)} do not fit into {_gib(free)} of free memory; lower --batch-size and --num-envs "

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cavalcade.core.errors import ConfigError
+from cavalcade.envs.cage2.belief import Belief
 from cavalcade.envs.cage2.env import Cage2
 from cavalcade.envs.cage2.protocol import Actor
 from cavalcade.envs.cage2.reward import PARTS
@@ -28,8 +29,10 @@ from cavalcade.envs.cage2.scenario import (
     NUM_DECOYS,
     NUM_HOSTS,
     OP_SERVER,
+    OWN,
     PORTS,
     RED_ACTIONS,
+    REDS,
     REVISIONS,
     SUBNET_OF,
     SUBNETS,
@@ -44,6 +47,7 @@ from cavalcade.ppo.mlp_policy import MlpPolicy
 from cavalcade.targets.decision import decide
 
 FORMAT = 1
+PARTICLES = 256  # of Blue's belief
 BEST = 5  # actions of a policy that are kept
 _COST_OF_TYPE = {"user": "cost_user", "enterprise": "cost_enterprise", "op_host": "cost_op_host",
                  "op_server": "cost_op_server"}  # fmt: skip
@@ -70,12 +74,17 @@ def recorded(
         raise ConfigError("horizon is 0; a game to look at needs an end")
     edits = edits or {}
     state = policy.initial_state() if policy else None
+    belief = None if (env.state.red_setting >= OWN).any() else Belief(env.clone([0]), PARTICLES)
     steps = [step_data(env)]
     for t in range(1, env.params.horizon + 1):
         found = decide(policy, env, state) if policy else None
         actions = actor(env)
-        env.step([edits.get(t, int(actions[0]))])
+        taken = edits.get(t, int(actions[0]))
+        env.step([taken])
         step = step_data(env)
+        if belief:
+            belief.update([taken], env.packed.observation[:1, 0])
+            step["belief"] = belief_data(belief)
         if found:
             step["policy"] = {
                 "best": [[ACTIONS[action], round(p, 4)] for action, p in found.best(BEST)],
@@ -83,6 +92,14 @@ def recorded(
             }
         steps.append(step)
     return game_data(env, steps, about={"edits": [[t, ACTIONS[a]] for t, a in sorted(edits.items())], **(about or {})})
+
+
+def belief_data(belief: Belief) -> dict[str, Any]:
+    """What Blue can conclude from all that it has seen: probabilities of the agents, and of Red's levels on hosts."""
+    found = belief.marginals()
+    levels = zip(found.user[0].tolist(), found.privileged[0].tolist(), strict=True)
+    agents = {name: round(p, 2) for name, p in zip(REDS, found.agent[0].tolist(), strict=False) if p >= 0.005}
+    return {"agent": agents, "hosts": [[round(user, 2), round(privileged, 2)] for user, privileged in levels]}
 
 
 def game_data(env: Cage2, steps: list[dict[str, Any]], e: int = 0, *, about: Mapping[str, Any]) -> dict[str, Any]:

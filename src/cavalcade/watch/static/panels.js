@@ -55,12 +55,12 @@ export class TablePanel {
   constructor(game) {
     this.game = game;
     this.rows = game.hosts.map((host) => {
-      const cells = { truth: el("td"), sees: el("td"), believes: el("td"), differs: el("td", { class: "differs" }) };
+      const cells = { truth: el("td"), sees: el("td"), believes: el("td"), likely: el("td"), differs: el("td", { class: "differs" }) };
       const row = el("tr", {}, el("th", { scope: "row" }, host.name.replace("_", " ")), ...Object.values(cells));
       return { row, ...cells };
     });
     this.count = el("span", { class: "muted" });
-    const head = ["Host", "True", "Blue sees", "Blue believes", "Difference"].map((text) => el("th", { scope: "col" }, text));
+    const head = ["Host", "True", "Blue sees", "Blue's table", "Likely", "Difference"].map((text) => el("th", { scope: "col" }, text));
     this.root = el("section", { class: "card table-panel" }, el("div", { class: "row spread" }, el("h2", {}, "What is true, what Blue believes"), this.count),
       el("table", {}, el("thead", {}, el("tr", {}, head)), el("tbody", {}, this.rows.map(({ row }) => row))));
   }
@@ -75,10 +75,21 @@ export class TablePanel {
       fill(cells.truth, { privileged: "◆ privileged", user: "▲ user" }[host.held] || (host.scanned ? "scanned" : ""), host.held);
       fill(cells.sees, host.sees || "", host.sees);
       fill(cells.believes, host.believes || "", host.believes);
+      fill(cells.likely, ...likely(step.belief, i));
       cells.differs.textContent = host.differs ? `≠ ${DIFFERENCES[host.differs]}` : "";
     });
-    this.count.textContent = differ ? `${differ} of 13 differ` : "no difference";
+    const agents = Object.entries(step.belief?.agent || {}).sort(([, a], [, b]) => b - a).map(([name, p]) => `${name} ${percent(p)}`);
+    this.count.textContent = (agents.length ? `attacker: ${agents.join(", ")} · ` : "") + (differ ? `${differ} of 13 differ` : "no difference");
   }
+}
+
+const percent = (p) => `${Math.round(100 * p)} %`;
+
+/** What Blue can conclude about a host from all that it has seen: text and kind of the likelier level. */
+function likely(belief, i) {
+  const [user, privileged] = belief?.hosts[i] || [0, 0];
+  if (Math.max(user, privileged) < 0.02) return ["", ""];
+  return privileged >= user ? [`privileged ${percent(privileged)}`, "privileged"] : [`user ${percent(user)}`, "user"];
 }
 
 function fill(cell, text, kind) {

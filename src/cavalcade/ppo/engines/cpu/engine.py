@@ -172,6 +172,7 @@ class CpuEngine(HostEngine):
             else:
                 self._gradient, self._piece = self._piece, self._gradient
             metrics += self._metrics[:, 0]
+        self.blindfold(self._gradient)
         return metrics.T
 
     def all_reduce(self, metrics: NDArray) -> None:

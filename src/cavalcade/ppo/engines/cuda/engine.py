@@ -280,7 +280,9 @@ class CudaEngine(PopulationEngine):
             yield epoch, m
 
     def gradient(self, batch: tuple[int, int], active: Tensor) -> Tensor:
-        return torch.where(active, self._minibatch(*batch), 0.0)
+        metrics = self._minibatch(*batch)
+        self.blindfold(self._gradient)
+        return torch.where(active, metrics, 0.0)
 
     def step(self, rates: Tensor, active: Tensor) -> Tensor:
         s, g = self.state, self._gradient

@@ -1,0 +1,117 @@
+"""Code blocks of the documents: found, run, and their output compared.
+
+A comment above a block says what a test should know: `<!-- test: skip -->` (needs what a test machine lacks),
+`<!-- test: long -->` (only `make docs-check` runs it), `<!-- test: file late.py -->` (the reader saves it as that).
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[1]
+_BLOCK = re.compile(r"(?:^<!-- test: (.*?) -->\n\n?)?^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+# What depends on the machine or the moment.
+_TIMING = re.compile(
+    r"[\d,.]+ ?(k|M|G)? ?(steps/s|agent-steps/s|s\b)|\d+:\d\d(?= left)|\d{8}-\d{6}|[\d.]+%(?= of| coll| learn)"
+)
+_NUMBER = re.compile(r"[-−+]?\d[\d,]*(?:\.\d+)?(?:e[-+]\d+)?")
+_NOISE = ("update ", "preparing", "compiling", "evaluating", "measuring")  # lines of progress
+_TOLERANCE = 0.25  # other processors round differently, and trainings part
+
+
+class Block(NamedTuple):
+    """One fenced block."""
+
+    page: Path
+    line: int
+    language: str
+    text: str
+    note: str  # of the comment above
+
+    @property
+    def name(self) -> str:
+        return f"{self.page.relative_to(ROOT)}:{self.line}"
+
+
+class Command(NamedTuple):
+    """A command of a console block and the output that the page shows; None if it shows none."""
+
+    text: str
+    output: list[str] | None
+
+
+def pages() -> list[Path]:
+    """All pages: those in the root and those of the site."""
+    found = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    return sorted(page for page in found if "_build" not in page.parts)
+
+
+def blocks(page: Path) -> list[Block]:
+    """All fenced blocks of a page."""
+    text = page.read_text()
+    return [
+        Block(page, text.count("\n", 0, match.start(3)), match[2], match[3], match[1] or "")
+        for match in _BLOCK.finditer(text)
+    ]
+
+
+def commands(block: Block) -> Iterator[Command]:
+    """Commands of a block: lines after `$ ` with their output, or lines that begin with a program's name."""
+    if block.language not in ("", "console"):
+        return
+    current: Command | None = None
+    for line in block.text.splitlines():
+        if line.startswith("$ "):
+            if current:
+                yield current
+            current = Command(_plain(line[2:]), [])
+        elif current and current.output is not None:
+            current.output.append(line)
+        elif re.match(r"(cavalcade|python|torchrun) ", line):
+            yield Command(_plain(line), None)
+    if current:
+        yield current
+
+
+def _plain(command: str) -> str:
+    """A command without the comment behind it."""
+    return re.split(r"\s+# ", command)[0].strip()
+
+
+def differences(expected: Sequence[str], printed: Sequence[str]) -> list[str]:
+    """Lines that the page shows and the command did not print, in sequence.
+
+    `…` stands for anything. Times, speeds and lines of progress are not compared; other numbers may differ
+    by a quarter.
+    """
+    rest = [line.rstrip() for line in printed]
+    missing, at = [], 0
+    for line in expected:
+        line = line.rstrip()
+        if not line or line == "…" or line.lstrip().startswith(_NOISE):
+            continue
+        found = next((i for i in range(at, len(rest)) if _same(line, rest[i])), None)
+        if found is None:
+            missing.append(line)
+        else:
+            at = found + 1
+    return missing
+
+
+def _same(expected: str, printed: str) -> bool:
+    head, *_ = expected.split("…")
+    head, printed = _TIMING.sub("T", head), _TIMING.sub("T", printed)
+    numbers, others = _NUMBER.findall(head), _NUMBER.findall(printed)
+    pattern, text = (" ".join(_NUMBER.sub("N", line).split()) for line in (head, printed))
+    if not (text.startswith(pattern.rstrip()) if "…" in expected else text == pattern):
+        return False
+    return all(_close(_value(a), _value(b)) for a, b in zip(numbers, others, strict=False))
+
+
+def _value(text: str) -> float:
+    return float(text.replace(",", "").replace("−", "-"))
+
+
+def _close(a: float, b: float) -> bool:
+    return abs(a - b) <= max(_TOLERANCE * abs(a), 0.2)
