@@ -100,13 +100,19 @@ def differences(expected: Sequence[str], printed: Sequence[str]) -> list[str]:
 
 
 def _same(expected: str, printed: str) -> bool:
-    head, *_ = expected.split("…")
-    head, printed = _TIMING.sub("T", head), _TIMING.sub("T", printed)
-    numbers, others = _NUMBER.findall(head), _NUMBER.findall(printed)
-    pattern, text = (" ".join(_NUMBER.sub("N", line).split()) for line in (head, printed))
-    if not (text.startswith(pattern.rstrip()) if "…" in expected else text == pattern):
+    parts = [_TIMING.sub("T", part) for part in expected.split("…")]
+    printed = _TIMING.sub("T", printed)
+    if not re.fullmatch(r".*".join(re.escape(_masked(part)) for part in parts), _masked(printed)):
         return False
-    return all(_close(_value(a), _value(b)) for a, b in zip(numbers, others, strict=False))
+    first, last = (_NUMBER.findall(parts[i]) for i in (0, -1))
+    numbers = _NUMBER.findall(printed)
+    pairs = [*zip(first, numbers, strict=False), *zip(reversed(last), reversed(numbers), strict=False)]
+    return all(_close(_value(a), _value(b)) for a, b in pairs)
+
+
+def _masked(line: str) -> str:
+    """A line without numbers, and without spaces, whose number follows from theirs."""
+    return "".join(_NUMBER.sub("N", line).split())
 
 
 def _value(text: str) -> float:

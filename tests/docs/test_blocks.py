@@ -32,6 +32,8 @@ def test_what_is_not_printed_is_found():
     assert differences(["total -20.01"], ["total -40.01"]) == ["total -20.01"]
     assert differences(["1 file, 0 mismatches"], ["1 file, 7 mismatches"]) == ["1 file, 0 mismatches"]
     assert differences(["held-out …"], ["held-in games"]) == ["held-out …"]
+    assert differences(["…  search -21.92 a>b"], ["3.8 s  search -21.90 a>b"]) == []
+    assert differences(["…  search -21.92 a>b"], ["3.8 s  search -61.90 a>b"]) == ["…  search -21.92 a>b"]
 
 
 def test_tables_are_those_of_the_files():
