@@ -18,6 +18,7 @@ import ray
 from ray import tune
 from ray.rllib.algorithms.ppo import PPO, PPOConfig
 from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
+from ray.tune.schedulers import ASHAScheduler
 
 from cavalcade.envs import CAGE2_ID, rllib
 
@@ -57,7 +58,7 @@ def main() -> None:
         tune_config=tune.TuneConfig(
             metric=RETURN,
             mode="max",
-            scheduler=tune.schedulers.ASHAScheduler(max_t=iterations, grace_period=max(1, iterations // 4)),
+            scheduler=ASHAScheduler(max_t=iterations, grace_period=max(1, iterations // 4)),
         ),
         run_config=tune.RunConfig(stop={"training_iteration": iterations}, verbose=0),
     )

@@ -39,8 +39,8 @@ HOSTED = (
     "FOLDER/run",
 )
 RANKS = (
-    "-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "cavalcade", *CAGE2, "--engine", "torch",
-    "--run", "FOLDER/run",
+    "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone", "-m", "--", "cavalcade", *CAGE2,
+    "--engine", "torch", "--run", "FOLDER/run",
 )  # fmt: skip
 SMALL_SHM = "mount -t tmpfs -o size=1m tmpfs /dev/shm"
 READ_ONLY = "mkdir FOLDER/disk && mount -t tmpfs -o ro tmpfs FOLDER/disk"

@@ -1,7 +1,9 @@
 """The command `cavalcade`: one module per verb, imported only when it is called."""
 
+import atexit
 import importlib
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
@@ -47,7 +49,11 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     verb, *args = list(sys.argv[1:] if argv is None else argv) or ["--help"]
     verb, args = RENAMED.get(verb, verb), renamed.options(args)
     try:
-        sys.exit(_dispatch(verb, args))
+        try:
+            status = _dispatch(verb, args)
+        finally:  # the work is done: no interrupt may disturb the exit handlers, which run in reverse order
+            atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)
+        sys.exit(status)
     except CavalcadeError as error:
         fail(f"cavalcade {verb}: {error}")
     except KeyboardInterrupt:
