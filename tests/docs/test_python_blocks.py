@@ -1,6 +1,8 @@
 """The Python blocks of the documents run, page by page, from top to bottom, with small budgets."""
 
 import sys
+import tempfile
+from pathlib import Path
 
 import pytest
 from tools.doc_blocks import ROOT, blocks, pages
@@ -15,7 +17,8 @@ train, resume = api.train, api.Run.resume
 def small_train(target, **settings):
     """A training with a small budget, whatever the page asks for."""
     small = {name: SMALL[name] for name in ("episodes", "num_envs")} if target == "cage2" else {"steps": SMALL["steps"]}
-    return train(target, **(settings | small | {"threads": 1, "progress": False}))
+    folder = Path(tempfile.mkdtemp(dir=".")) / "run"  # default names have seconds, and these take less than one
+    return train(target, **({"run": folder} | settings | small | {"threads": 1, "progress": False}))
 
 
 def small_resume(run, **settings):
