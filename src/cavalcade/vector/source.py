@@ -125,7 +125,7 @@ class AppendTrueState(gymnasium.ObservationWrapper):
 
     def observation(self, observation: Any) -> np.ndarray:
         """Observation and true state in a row."""
-        flat = flatten(self.env.observation_space, observation)
+        flat: Any = flatten(self.env.observation_space, observation)
         return np.concatenate([np.ravel(flat), np.ravel(self._true_state())]).astype(np.float32)
 
     def _true_state(self) -> Any:

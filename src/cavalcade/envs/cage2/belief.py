@@ -138,7 +138,7 @@ class Belief:
         begin_particles(self.state, self._red, self._seed, self._source, self.particles)
 
     def update(self, actions: ArrayLike, tables: NDArray[np.int64]) -> None:
-        """Takes in a step: Blue's actions (N,) and the tables (N,) that it saw afterwards, as `packed` has them."""
+        """Takes in a step: Blue's actions (N,) and the tables (N,) that it saw afterwards, `Cage2.words[:, 0]`."""
         threads = min(self._threads, all_threads(), self.num_envs)
         given = (
             self.state, self.params, self._seed, self._clock, self.particles, ATTEMPTS, self._source, self._goal,

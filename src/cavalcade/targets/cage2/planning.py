@@ -59,7 +59,7 @@ class Planner:
 
     def __call__(self, env: Cage2) -> NDArray[np.int32]:
         """Actions (N,) for the observations in the buffers of the batch."""
-        tables, t = env.packed.observation[:, 0], int(env.state.step[0])
+        tables, t = env.words[:, 0], int(env.state.step[0])
         if t == 0 or self._belief is None:
             self._belief = Belief(env, max(LEAST_PARTICLES, self.continuations), seed=self._seed)
         else:

@@ -165,7 +165,7 @@ def _step(env: Cage2, actions: Any, belief: Belief | None) -> str:
     env.step(actions)
     if belief is None:
         return ""
-    belief.update(actions, env.packed.observation[:, 0])
+    belief.update(actions, env.words[:, 0])
     return belief_line(belief)
 
 

@@ -83,7 +83,7 @@ def recorded(
         env.step([taken])
         step = step_data(env)
         if belief:
-            belief.update([taken], env.packed.observation[:1, 0])
+            belief.update([taken], env.words[:1, 0])
             step["belief"] = belief_data(belief)
         if found:
             step["policy"] = {
