@@ -242,7 +242,7 @@ def test_bench_gp_prints_and_writes(capsys, tmp_path, finished):
 
 def test_bench_speedup_prints_every_row(capsys, monkeypatch, tmp_path):
     monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="eager"))  # no C++ for three updates
-    small = ("--seconds", "0.001", "--workers", "2", "--num-envs", "8")
+    small = ("--seconds", "0.001", "--workers", "2", "--num-envs", "8", "--shared-workers", "2,4")
     status, out, _ = run(capsys, "bench", "speedup", *small, "--json", tmp_path / "f")
     assert status == 0
     assert len(json.loads((tmp_path / "f").read_text())["steps"]) == 14

@@ -5,7 +5,8 @@ import os
 import numpy as np
 import pytest
 
-from cavalcade.core.files import DAMAGED, check_file, plain_json, plain_yaml, read_arrays, read_text
+from cavalcade.core.archives import DAMAGED, read_arrays
+from cavalcade.core.files import check_file, plain_json, plain_yaml, read_text
 
 
 @pytest.mark.parametrize("what", ["folder", "pipe", "device", "missing", "loop"])

@@ -244,7 +244,7 @@ def test_buffers_that_do_not_fit_are_refused(monkeypatch, capsys, tmp_path):
     import psutil
 
     class Small:
-        available = 10**5
+        total = available = 10**5
 
     monkeypatch.setattr(psutil, "virtual_memory", Small)
     assert "free memory" in refused(capsys, *SMALL, "--run", tmp_path / "run")

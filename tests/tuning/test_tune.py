@@ -1,5 +1,7 @@
 """Trials of settings: which are made, which are kept, and what becomes of those that fail."""
 
+import psutil
+
 from cavalcade.targets.cage2.config import Cage2Config
 from cavalcade.targets.gym import GymConfig
 from cavalcade.tuning import trials, tune
@@ -49,5 +51,5 @@ def test_a_trial_that_eats_the_memory_is_ended(monkeypatch):
     class Full:
         available, total = 1, 100
 
-    monkeypatch.setattr(trials.psutil, "virtual_memory", lambda: Full)
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: Full)
     assert "more than 90% of the memory" in trials.run_on_cpu(GymConfig(), 30.0).trouble

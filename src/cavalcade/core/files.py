@@ -4,20 +4,10 @@ import errno
 import json
 import os
 import stat
-import zipfile
-import zlib
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 MOST_BYTES = 1 << 26  # of a file that is read as a whole
-MOST_UNPACKED = 1 << 30  # bytes of its arrays
-DAMAGED = (  # what reading a damaged archive may raise
-    OSError, EOFError, ValueError, KeyError, TypeError, AttributeError, IndexError, MemoryError, RuntimeError,
-    zlib.error, zipfile.BadZipFile,
-)  # fmt: skip
 
 
 def check_file(path: Path, most: int | None = None) -> None:
@@ -54,12 +44,3 @@ def plain_yaml(text: str) -> Any:
         raise ValueError("nested too deeply") from None
     except (yaml.YAMLError, ValueError) as error:
         raise ValueError(str(error).splitlines()[0]) from None
-
-
-def read_arrays(path: Path, most: int = MOST_UNPACKED) -> dict[str, NDArray]:
-    """Arrays of a NumPy archive, without Python objects; raises one of `DAMAGED`, also if they are far too large."""
-    check_file(path)
-    with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-        if sum(part.file_size for part in archive.zip.infolist()) > most:
-            raise OSError(errno.EFBIG, f"it unpacks to more than {most >> 20} MB", str(path))
-        return {name: archive[name] for name in archive.files}

@@ -23,8 +23,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from cavalcade.core.archives import DAMAGED, read_arrays
 from cavalcade.core.errors import RunError
-from cavalcade.core.files import DAMAGED, check_file, plain_json, read_arrays, read_text
+from cavalcade.core.files import check_file, plain_json, read_text
 from cavalcade.ppo.snapshot import Counters, Snapshot
 from cavalcade.runs.durable import to_disk
 from cavalcade.runs.files import STATE

@@ -20,7 +20,7 @@ from cavalcade.cli.bench.single_file import BatchGames, Trainer, single_file_ppo
 from cavalcade.cli.bench.train import our_trainer
 from cavalcade.cli.parse import check_folder, check_seconds, parse
 from cavalcade.config import HostConfig, PPOConfig
-from cavalcade.core.errors import at_least
+from cavalcade.core.errors import ConfigError, at_least
 from cavalcade.core.threads import use_threads
 from cavalcade.envs import CAGE2_ID
 from cavalcade.envs.cage2 import Cage2
@@ -57,7 +57,10 @@ def run(args: list[str]) -> int:
     at_least("workers", options.workers, 1)
     at_least("num_envs", options.num_envs, 4)
     for count in options.shared_workers:
-        at_least("shared_workers", count, 1)
+        if not 1 <= count <= options.num_envs:
+            raise ConfigError(
+                f"shared_workers has {count}; with {options.num_envs} environments it must be 1 to {options.num_envs}"
+            )
     check_folder("json", options.json)
     figures: dict[str, Any] = {"machine": machine.describe(), "steps": []}
     print(machine.line())

@@ -15,8 +15,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from cavalcade.core.archives import DAMAGED, read_arrays
 from cavalcade.core.errors import TraceError, one_of
-from cavalcade.core.files import DAMAGED, read_arrays
 from cavalcade.envs.cage2 import cpu, rng
 from cavalcade.envs.cage2.env import Cage2
 from cavalcade.envs.cage2.own_red import MEMORY, knowledge

@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cavalcade.core.archives import DAMAGED, read_arrays
 from cavalcade.core.errors import TraceError
-from cavalcade.core.files import DAMAGED, plain_json, read_arrays
+from cavalcade.core.files import plain_json
 from cavalcade.envs.mettagrid.arena import ComparedArena, DifferenceError, wild_actions
 from cavalcade.envs.mettagrid.game import Game, RandomMap
 from cavalcade.envs.mettagrid.maps import Maps, RecordedMaps

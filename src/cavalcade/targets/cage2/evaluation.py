@@ -179,6 +179,8 @@ def _trained(policy: MlpPolicy, options: Options) -> tuple[Callable[[], Actor], 
     """A factory of the policy's runner, the task that it observes, and its name."""
     task = task_of(policy)
     member, name = chosen(policy, options.member, options.sampled)
+    if unofficial := [extra for extra in task.extras if extra in UNOFFICIAL]:
+        name += f", observes {' and '.join(unofficial)}: not an official score"
     if options.plan:
         name += f", with {options.plan:,} continuations per action"
         return lambda: Planner(policy[member], options.plan, seed=options.seed), task, name
@@ -198,8 +200,6 @@ def chosen(policy: MlpPolicy, member: int | None, sampled: bool) -> tuple[int, s
     name = f"{policy.label} at update {policy.update}, {'sampled' if sampled else 'greedy'}"
     if differences := getattr(policy.config, "changes", Scenario()).differences:
         name += f", trained on games that are not the challenge ({', '.join(differences)})"
-    if unofficial := [extra for extra in task_of(policy).extras if extra in UNOFFICIAL]:
-        name += f", observes {' and '.join(unofficial)}: not an official score"
     if policy.order:
         name += (f", {policy.path.stem}" if policy.path.is_file() else "") + f", order {policy.order}"
     asked = None if policy.path.is_file() else member  # of a search, the number of a training
