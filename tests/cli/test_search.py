@@ -245,7 +245,7 @@ def test_bench_speedup_prints_every_row(capsys, monkeypatch, tmp_path):
     small = ("--seconds", "0.001", "--workers", "2", "--num-envs", "8", "--shared-workers", "2,4")
     status, out, _ = run(capsys, "bench", "speedup", *small, "--json", tmp_path / "f")
     assert status == 0
-    assert len(json.loads((tmp_path / "f").read_text())["steps"]) == 14
+    assert len(json.loads((tmp_path / "f").read_text())["steps"]) == 16
     assert "shared memory instead of pipes" in out
     assert "from the first row to the last:" in out
 
