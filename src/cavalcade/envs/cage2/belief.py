@@ -96,14 +96,14 @@ def advance_threads(s, p, seed, clock, count, attempts, source, goal, actions, t
 
 
 @kernel
-def begin_particles(s, setting, seed, source, count):
+def begin_particles(s, seed, source, count):
     """Begins all particles: the state that Blue knows, and an agent that it does not."""
     for e in range(seed.size):
         for i in range(count):
             at = source + e * count + i
             s.key[at] = fresh_key(seed[e], -1 - i)
             s.episode[at] = 0
-            s.red_setting[at] = setting
+            s.red_setting[at] = MIXED
             game.begin(s, at)
 
 
@@ -113,16 +113,15 @@ class Belief:
     Args:
         env: whose games are followed: their rules and observation extras; their hidden state is never read.
         particles: per game (M).
-        red: agent that attacks, if Blue is told; by default one of the three.
         seed: of the particles' draws.
     """
 
-    def __init__(self, env: Cage2, particles: int = 256, *, red: int = MIXED, seed: int = 0):
+    def __init__(self, env: Cage2, particles: int = 256, *, seed: int = 0):
         self.num_envs, self.particles = env.spec.num_envs, at_least("particles", particles, 1)
         if (env.state.red_setting >= OWN).any():
             raise ConfigError("the Red is user-defined; beliefs are over the agents of the challenge")
         self.params = env.params._replace(autoreset=0)
-        self._red, self._threads = red, env.threads
+        self._threads = env.threads
         size = self.num_envs * self.particles
         self.state: State = allocate(2 * size)  # particles of this step and of the step before
         self._source, self._goal = 0, size
@@ -135,7 +134,7 @@ class Belief:
     def reset(self) -> None:
         """Begins all games."""
         self._clock, self.lost = 0, 0
-        begin_particles(self.state, self._red, self._seed, self._source, self.particles)
+        begin_particles(self.state, self._seed, self._source, self.particles)
 
     def update(self, actions: ArrayLike, tables: NDArray[np.int64]) -> None:
         """Takes in a step: Blue's actions (N,) and the tables (N,) that it saw afterwards, `Cage2.words[:, 0]`."""

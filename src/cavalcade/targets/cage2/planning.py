@@ -34,7 +34,6 @@ class Planner:
     Args:
         policy: a single feed-forward policy.
         continuations: games played per candidate action; 0 acts as the policy does.
-        candidates: how many of the policy's best actions are tried.
         seed: of belief and continuations.
 
     Attributes:
@@ -42,11 +41,11 @@ class Planner:
         lost: steps in which no particle explained what Blue saw.
     """
 
-    def __init__(self, policy: MlpPolicy, continuations: int, *, candidates: int = CANDIDATES, seed: int = 0):
+    def __init__(self, policy: MlpPolicy, continuations: int, *, seed: int = 0):
         if policy.policies != 1 or policy.recurrent or policy.mask:
             raise ConfigError(f"{policy.path} cannot look ahead; that needs one feed-forward policy without an order")
         self.continuations = at_least("continuations", continuations, 0)
-        self._candidates, self._seed = at_least("candidates", candidates, 1), seed
+        self._seed = seed
         self._policy, self._actor = policy, DistinctRunner(policy.runner(0))
         self._shown: dict[str, Any] = policy.config.task.shown
         self._belief: Belief | None = None
@@ -76,26 +75,27 @@ class Planner:
 
         A few continuations first drop candidates that are hardly better, and with them most games; then all are played.
         """
-        choices = self._choices(env)
-        n, k = choices.shape
+        others = self._others(env)
+        n, k = others.shape
         few = min(_FEW, self.continuations)
-        gain = self._gains(env, np.repeat(np.arange(n), k), choices.ravel(), few, t).reshape(n, k, few)
+        gain = self._gains(env, np.repeat(np.arange(n), k), others.ravel(), few, t).reshape(n, k, few)
         mean, error = gain.mean(axis=2), _error(gain)
         open_ = mean + _DROPPED * error > 0
         if few < self.continuations:
             games, which = np.nonzero(open_)
-            gain = self._gains(env, games, choices[games, which], self.continuations, t)
+            gain = self._gains(env, games, others[games, which], self.continuations, t)
             mean[open_], error[open_] = gain.mean(axis=1), _error(gain)
-        best = np.where(open_ & (mean > MARGIN * error), mean, 0).argmax(axis=1)
-        self._latest = np.take_along_axis(choices, best[:, None], axis=1)[:, 0]
+        better = np.where(open_ & (mean > MARGIN * error), mean, 0)
+        changed = better.any(axis=1)
+        self._latest[changed] = others[changed, better[changed].argmax(axis=1)]
         self._decisions += n
-        self._changes += int((best > 0).sum())
+        self._changes += int(changed.sum())
 
-    def _choices(self, env: Cage2) -> NDArray[np.int32]:
-        """The policy's own actions first, then its best others, (N, candidates)."""
+    def _others(self, env: Cage2) -> NDArray[np.int32]:
+        """The policy's best actions beside its own, (N, CANDIDATES − 1)."""
         found = self._policy.evaluate(env.buffers.observation, env.buffers.action_mask).probabilities
-        found[np.arange(len(found)), self._latest] = np.inf
-        return np.argsort(-found, axis=1, kind="stable")[:, : self._candidates].astype(np.int32)
+        found[np.arange(len(found)), self._latest] = -1
+        return np.argsort(-found, axis=1, kind="stable")[:, : CANDIDATES - 1].astype(np.int32)
 
     def _gains(
         self, env: Cage2, games: NDArray[np.int64], actions: NDArray[np.int32], continuations: int, t: int
