@@ -7,7 +7,6 @@ The command line uses the same functions.
 """
 
 import json
-import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from cavalcade.config.base import RunConfig
 from cavalcade.config.io import from_dict, merged, nested
-from cavalcade.config.presets import file_name, hardware, recipe
+from cavalcade.config.presets import hardware, recipe
 from cavalcade.core.contract import Environment
 from cavalcade.core.errors import ConfigError, RunError
 from cavalcade.envs.cage2.protocol import REDS
@@ -25,7 +24,7 @@ from cavalcade.policy.module import MakeModule, path_of
 from cavalcade.ppo.distributed import ALONE, Ranks
 from cavalcade.ppo.trainer import Callback
 from cavalcade.runs import policies
-from cavalcade.runs.directory import RunDirectory, is_search, open_run, write_whole
+from cavalcade.runs.directory import RunDirectory, is_search, new_path, open_run, write_whole
 from cavalcade.runs.files import EPISODES, METRICS, REPORT, SEARCH, SUMMARY
 from cavalcade.runs.history import read_history
 from cavalcade.runs.table import read_csv, read_metrics, table
@@ -237,8 +236,7 @@ recipe_of, hardware_of = recipe, hardware  # `train` has arguments of the same n
 
 def default_path(config: RunConfig) -> Path:
     """Default directory of a new run: runs/NAME-TIME."""
-    name = target_named(config.target).run_name(config)
-    return Path("runs", f"{file_name(name)}-{time.strftime('%Y%m%d-%H%M%S')}")
+    return new_path(target_named(config.target).run_name(config))
 
 
 def run_training(

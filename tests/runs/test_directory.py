@@ -9,7 +9,7 @@ import pytest
 from cavalcade.config.base import RunConfig
 from cavalcade.core.errors import ConfigError, RunError
 from cavalcade.runs import directory
-from cavalcade.runs.directory import RunDirectory, open_run, provenance, write_whole
+from cavalcade.runs.directory import RunDirectory, new_path, open_run, provenance, write_whole
 from cavalcade.targets.cage2.config import Cage2Config
 
 
@@ -81,3 +81,15 @@ def test_a_look_at_the_lock_is_waited_for(tmp_path, monkeypatch):
     with RunDirectory(tmp_path, RunConfig).locked():
         pass
     os.close(handle)
+
+
+def test_runs_that_begin_in_the_same_second_have_folders_of_their_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("time.strftime", lambda _: "20260102-030405")
+    found = []
+    for _ in range(3):
+        found.append(new_path("gym:A/B"))
+        found[-1].mkdir(parents=True)
+    assert [str(path) for path in found] == [
+        "runs/gym-A-B-20260102-030405", "runs/gym-A-B-20260102-030405-2", "runs/gym-A-B-20260102-030405-3",
+    ]  # fmt: skip

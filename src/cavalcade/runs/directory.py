@@ -1,6 +1,7 @@
 """Run directories: lock, configuration, metadata and checkpoints."""
 
 import fcntl
+import itertools
 import json
 import os
 import platform
@@ -17,6 +18,7 @@ import yaml
 
 from cavalcade.config.base import RunConfig
 from cavalcade.config.io import as_dict, differences, from_dict
+from cavalcade.config.presets import file_name
 from cavalcade.core.errors import ConfigError, RunError
 from cavalcade.core.files import plain_json, plain_yaml, read_text
 from cavalcade.core.version import __version__
@@ -133,6 +135,13 @@ class RunDirectory(Generic[C]):
         clear_aside(self.checkpoint_folder)
         found = checkpoints(self.checkpoint_folder)
         return load_checkpoint(found[-1]) if found else None
+
+
+def new_path(name: str) -> Path:
+    """Default directory of a new run: runs/NAME-TIME, numbered if another run began in the same second."""
+    first = Path("runs", f"{file_name(name)}-{time.strftime('%Y%m%d-%H%M%S')}")
+    names = itertools.chain([first], (first.with_name(f"{first.name}-{k}") for k in itertools.count(2)))
+    return next(path for path in names if not path.exists())
 
 
 def _lock(handle: int) -> bool:

@@ -1,9 +1,8 @@
 """Run directories of searches."""
 
-import time
 from pathlib import Path
 
-from cavalcade.runs.directory import RunDirectory, settings_of
+from cavalcade.runs.directory import RunDirectory, new_path, settings_of
 from cavalcade.search.config import SearchConfig
 
 
@@ -15,4 +14,4 @@ def open_search(path: Path) -> RunDirectory[SearchConfig]:
 
 def default_path(target: str) -> Path:
     """The folder of a new search."""
-    return Path("runs", f"search-{target}-{time.strftime('%Y%m%d-%H%M%S')}")
+    return new_path(f"search-{target}")

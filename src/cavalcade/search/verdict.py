@@ -38,6 +38,11 @@ class Interval(NamedTuple):
     high: float
 
 
+def span(low: float, high: float, form: str = ".2f") -> str:
+    """An interval as text; n/a if there are too few trainings for one."""
+    return f"{low:{form}} to {high:{form}}" if math.isfinite(high - low) else "n/a"
+
+
 class Extremes(NamedTuple):
     """Difference between the best and the worst units."""
 
@@ -181,7 +186,7 @@ def sentence(v: Verdict, what: str) -> str:
     d = v.extremes.difference
     which = "best − worst" if v.extremes.each == 1 else f"best tenth − worst tenth ({v.extremes.each} each)"
     facts = (
-        f"{which} {d.estimate:.2f} points (95 % interval {d.low:.2f} to {d.high:.2f}), permutation test p = "
+        f"{which} {d.estimate:.2f} points (95 % interval {span(d.low, d.high)}), permutation test p = "
         f"{v.p:.2g} (level {v.alpha:g}); {what}."
     )
     if v.answer == "yes":
