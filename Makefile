@@ -50,7 +50,7 @@ docs-check: $(VENV)/installed-docs  # does what the tutorials say and compares w
 notebooks: $(VENV)/installed-docs  # runs them and keeps their outputs
 	$(BIN)/python -m tools.notebooks
 
-figures: $(VENV)/installed  # writes docs/data/*.json anew and the tables that show them; on a quiet machine
+figures: $(VENV)/installed  # measures docs/data/figures anew and writes the tables; on a quiet machine
 	$(BIN)/python -m tools.figures measure
 	$(BIN)/python -m tools.figures write
 
