@@ -24,7 +24,7 @@ test: $(VENV)/installed-test
 	$(MAKE) --jobs 3 lint types warm-up
 	$(MAKE) tests
 
-test-fast: $(VENV)/installed-test  # what to run while working: seconds once kernels are compiled
+test-fast: $(VENV)/installed-test  # what to run while working: about a minute and a half once kernels are compiled
 	$(BIN)/pytest -n 2 --dist loadfile -m "not slow"
 
 lint: $(VENV)/installed-test
