@@ -24,7 +24,7 @@ test: $(VENV)/installed-test
 	$(MAKE) --jobs 3 lint types warm-up
 	$(MAKE) tests
 
-test-fast: $(VENV)/installed-test  # what to run while working: seconds once kernels are compiled
+test-fast: $(VENV)/installed-test  # what to run while working: about a minute and a half once kernels are compiled
 	$(BIN)/pytest -n 2 --dist loadfile -m "not slow"
 
 lint: $(VENV)/installed-test
@@ -50,7 +50,7 @@ docs-check: $(VENV)/installed-docs  # does what the tutorials say and compares w
 notebooks: $(VENV)/installed-docs  # runs them and keeps their outputs
 	$(BIN)/python -m tools.notebooks
 
-figures: $(VENV)/installed  # writes docs/data/*.json anew and the tables that show them; on a quiet machine
+figures: $(VENV)/installed  # measures docs/data/figures anew and writes the tables; on a quiet machine
 	$(BIN)/python -m tools.figures measure
 	$(BIN)/python -m tools.figures write
 

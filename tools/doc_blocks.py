@@ -1,7 +1,8 @@
 """Code blocks of the documents: found, run, and their output compared.
 
 A comment above a block says what a test should know: `<!-- test: skip -->` (needs what a test machine lacks),
-`<!-- test: long -->` (only `make docs-check` runs it), `<!-- test: file late.py -->` (the reader saves it as that).
+`<!-- test: long -->` (only `make docs-check` runs it), `<!-- test: varies -->` (runs there, but what it prints is not
+compared: it depends on the processor), `<!-- test: file late.py -->` (the reader saves it as that).
 """
 
 import re

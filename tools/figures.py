@@ -1,102 +1,71 @@
-"""Numbers of tables in the documents: measured into docs/data/figures, and written into the pages from there.
+"""Numbers of tables in the documents: kept in docs/data/figures, and written into the pages from there.
 
-    python -m tools.figures measure models payoff     # runs the commands; scores do not depend on the machine
-    python -m tools.figures measure sim speedup       # speeds do: on a quiet machine only
-    python -m tools.figures write                     # the tables between <!-- figures: NAME --> and <!-- end -->
+    python -m tools.figures                         # every table, what measures it, where and when it was measured
+    python -m tools.figures measure models payoff   # runs the commands; scores do not depend on the machine
+    python -m tools.figures measure sim speedup     # speeds do: on a quiet machine only
+    python -m tools.figures write                   # the tables between <!-- figures: NAME --> and <!-- end -->
+    python -m tools.figures record NAME --command COMMAND --machine MACHINE
 
-A table without a file in docs/data/figures stays as it is.
+`record` keeps the table that stands between the comments of NAME: for what a script prints, or what needs a machine
+that is not at hand. A cell of a recorded table may be that of another one: {figure: row: column}.
 """
 
+import argparse
+import datetime
 import json
 import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from tools.doc_blocks import ROOT, pages
+from tools.tables import DATA, FIGURES, markdown, stored
 
-DATA = ROOT / "docs" / "data" / "figures"
-_PLACE = re.compile(r"(<!-- figures: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
-Rows = Iterator[list[str]]
-
-
-class Figure(NamedTuple):
-    """The commands that measure, each of which writes JSON, and the table made of what they wrote."""
-
-    commands: list[str]
-    table: Callable[[list[Any]], Rows]
+_PLACE = re.compile(r"(<!-- figures: (\w+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+_FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+_TABLE = re.compile(r"(?:^\|.*\n)+", re.MULTILINE)
+_NUMBER = re.compile(r"(?<![\w-])[-−+]?\d")
 
 
-def scores(found: list[Any]) -> Rows:
-    """Policies by cell of the protocol, revision by revision."""
-    reds, horizons = ("bline", "meander"), (30, 50, 100)
-    yield ["policy", "revision", *(f"{red} {steps}" for red in reds for steps in horizons), "total"]
-    for one in found:
-        for revision, cells in one["revisions"].items():
-            by = {(cell["red"], cell["horizon"]): cell for cell in cells}
-            total = sum(cell["mean"] for cell in cells)
-            error = sum(cell["interval"] ** 2 for cell in cells) ** 0.5
-            played = [_number(by[red, steps]["mean"]) for red in reds for steps in horizons]
-            yield [f"`{one['policy'].split()[0].rstrip(',')}`", revision, *played, _score(total, error)]
-
-
-def payoffs(found: list[Any]) -> Rows:
-    """Blues by Red."""
-    cells = {(cell["blue"], cell["red"]): cell for one in found for cell in one["cells"]}
-    reds = list(dict.fromkeys(red for _, red in cells))
-    yield ["Blue", *reds]
-    for blue in dict.fromkeys(blue for blue, _ in cells):
-        played = [cells[blue, red] for red in reds]
-        yield [f"`{blue.split()[0].rstrip(',')}`", *(_score(cell["mean"], cell["interval"]) for cell in played)]
-
-
-def stepping(found: list[Any]) -> Rows:
-    """Steps per second of the simulator by batch, Red and threads."""
-    rows = {(row["red"], row["num_envs"]): row["steps_per_second"] for row in found[0]["batches"]}
-    threads = list(next(iter(rows.values())))
-    yield ["environments", *(f"{red}, {n} thread{'s' * (n != '1')}" for red in ("B_line", "Meander") for n in threads)]
-    for size in dict.fromkeys(size for _, size in rows):
-        rates = [rows[red, size][n] for red in ("bline", "meander") for n in threads]
-        yield [f"{size:,}", *(f"{rate / 1e6:.3g} M" for rate in rates)]
-
-
-FIGURES = {
-    "models": Figure(
-        ["evaluate model:cage2-leaderboard", "evaluate model:cage2-head", "evaluate react-restore", "evaluate random"],
-        scores,
-    ),
-    "payoff": Figure(
-        [
-            "payoff model:cage2-head model:cage2-leaderboard react-restore react "
-            "--reds bline,meander,own_red:mix,own_red:random_target"
-        ],
-        payoffs,
-    ),
-    "sim": Figure(["bench sim"], stepping),
-}  # fmt: skip
+def show() -> None:
+    """Lists all figures."""
+    for name in sorted({*FIGURES, *(file.stem for file in DATA.glob("*.json"))}):
+        kept = stored(name) if (DATA / f"{name}.json").exists() else {}
+        command = kept.get("command") or "; ".join(kept.get("commands", ())) or "made of other files"
+        print(f"{name:<22}{kept.get('date', ''):<12}{kept.get('machine', '')}\n{'':<22}{command}")
 
 
 def measure(names: list[str]) -> None:
     """Runs the commands of figures and keeps what they wrote."""
-    DATA.mkdir(exist_ok=True)
-    for name in names or FIGURES:
+    for name in names or [name for name, figure in FIGURES.items() if figure.commands]:
+        found = []
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "out.json"
-            found = []
             for command in FIGURES[name].commands:
                 print(f"$ cavalcade {command}", flush=True)
                 run = [sys.executable, "-m", "cavalcade", *command.split(), "--json", str(file)]
                 subprocess.run(run, check=True, cwd=ROOT / "examples", stdout=subprocess.DEVNULL)
                 found.append(json.loads(file.read_text()))
-        kept = {"commands": [f"cavalcade {command}" for command in FIGURES[name].commands], "found": found}
-        (DATA / f"{name}.json").write_text(json.dumps(kept, indent=1) + "\n")
+        about = {"commands": [f"cavalcade {command}" for command in FIGURES[name].commands], "date": _today()}
+        machine = found[0].get("machine", {})
+        if machine:
+            about["machine"] = f"{machine['processor']}, {machine['cores']} cores"
+        _store(name, about | {"found": found})
+
+
+def record(name: str, command: str, machine: str) -> None:
+    """Keeps the table that a page has, with the command that printed its numbers and the machine."""
+    (table,) = {place[3] for page in pages() for place in _PLACE.finditer(page.read_text()) if place[2] == name}
+    head, rule, *rows = ([cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines())
+    align = "".join("r" if cell.endswith(":") else "l" for cell in rule)
+    _store(name, {"command": command, "machine": machine, "date": _today(), "align": align, "table": [head, *rows]})
 
 
 def write() -> None:
-    """Writes all tables whose numbers are there."""
+    """Writes all tables."""
     for page in pages():
         text = page.read_text()
         new = written(text)
@@ -107,33 +76,54 @@ def write() -> None:
 
 def written(text: str) -> str:
     """A page with its tables made anew."""
-    return _PLACE.sub(lambda place: f"{place[1]}{_markdown(place[2]) or _between(place[0])}{place[3]}", text)
+    return _PLACE.sub(lambda place: f"{place[1]}{markdown(place[2])}{place[4]}", text)
 
 
-def _between(place: str) -> str:
-    return place.split("\n", 1)[1].removesuffix("<!-- end -->")
+def unmarked(text: str) -> Iterator[str]:
+    """First lines of the tables of a page that have numbers, and no file that the numbers come from."""
+    for table in _TABLE.findall(_PLACE.sub("", _FENCED.sub("", text))):
+        head, _, *rows = table.splitlines()
+        if _NUMBER.search(re.sub(r"`[^`]*`|\]\([^)]*\)", "", "\n".join(rows))):
+            yield head
 
 
-def _markdown(name: str) -> str:
-    """A table as Markdown; empty if it was not measured."""
-    file = DATA / f"{name}.json"
-    if not file.exists():
-        return ""
-    head, *rows = FIGURES[name].table(json.loads(file.read_text())["found"])
-    rule = ["---", *("---:" for _ in head[1:])]
-    return "".join(f"| {' | '.join(row)} |\n" for row in (head, rule, *rows))
+def _store(name: str, kept: dict[str, Any]) -> None:
+    """Writes a file; a row of a table is one line."""
+    DATA.mkdir(exist_ok=True)
+    table = kept.pop("table", None)
+    text = json.dumps(kept, indent=1, ensure_ascii=False)
+    if table:
+        rows = ",\n".join(f"  {json.dumps(row, ensure_ascii=False)}" for row in table)
+        text = f'{text[:-2]},\n "table": [\n{rows}\n ]\n}}'
+    (DATA / f"{name}.json").write_text(text + "\n")
 
 
-def _number(x: float) -> str:
-    return f"{x:.2f}".replace("-", "−")
+def _today() -> str:
+    return datetime.date.today().isoformat()
 
 
-def _score(mean: float, interval: float) -> str:
-    return f"{_number(mean)} ± {interval:.2f}"
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    verbs = parser.add_subparsers(dest="verb")
+    measured = [name for name, figure in FIGURES.items() if figure.commands]
+    verbs.add_parser("measure").add_argument("names", nargs="*", help=", ".join(measured))
+    verbs.add_parser("write")
+    recording = verbs.add_parser("record")
+    recording.add_argument("name")
+    recording.add_argument("--command", required=True)
+    recording.add_argument("--machine", required=True)
+    given = parser.parse_args()
+    if given.verb == "measure":
+        if unknown := set(given.names) - set(measured):
+            parser.error(f"no command measures {', '.join(unknown)}; it must be one of {', '.join(measured)}")
+        measure(given.names)
+    elif given.verb == "record":
+        record(given.name, given.command, given.machine)
+    elif given.verb == "write":
+        write()
+    else:
+        show()
 
 
 if __name__ == "__main__":
-    what, *names = sys.argv[1:] or [""]
-    if what not in ("measure", "write") or not set(names) <= set(FIGURES):
-        sys.exit(__doc__)
-    measure(names) if what == "measure" else write()
+    main()

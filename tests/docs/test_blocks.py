@@ -1,6 +1,5 @@
-"""What finds code blocks and compares outputs, and the tables that are written from files."""
+"""What finds code blocks and compares outputs."""
 
-from tools import figures
 from tools.doc_blocks import Block, commands, differences, pages
 
 
@@ -34,16 +33,3 @@ def test_what_is_not_printed_is_found():
     assert differences(["held-out …"], ["held-in games"]) == ["held-out …"]
     assert differences(["…  search -21.92 a>b"], ["3.8 s  search -21.90 a>b"]) == []
     assert differences(["…  search -21.92 a>b"], ["3.8 s  search -61.90 a>b"]) == ["…  search -21.92 a>b"]
-
-
-def test_tables_are_those_of_the_files():
-    for page in pages():
-        assert figures.written(page.read_text()) == page.read_text(), f"{page}: python -m tools.figures write"
-
-
-def test_a_table_is_written_between_its_comments():
-    text = "a\n<!-- figures: models -->\nold\n<!-- end -->\nb\n"
-    new = figures.written(text)
-    assert new.startswith("a\n<!-- figures: models -->\n| policy |")
-    assert new.endswith("|\n<!-- end -->\nb\n")
-    assert figures.written(new) == new

@@ -17,6 +17,16 @@ def test_links_lead_somewhere(page):
         assert (page.parent / target).exists(), target
 
 
+FILE = re.compile(r"(?<![\w/.-])(?!runs/)[a-z]+/[\w/-]+\.(?:py|csv|md)\b")  # but not those of a run
+
+
+@pytest.mark.parametrize("page", [page for page in pages() if page.name != "CHANGELOG.md"], ids=lambda page: page.stem)
+def test_files_that_are_named_exist(page):
+    for name in FILE.findall(page.read_text()):
+        places = (ROOT, ROOT / "src" / "cavalcade", page.parent)
+        assert any((place / name).exists() for place in places), name
+
+
 # What makes a command small; later options go before earlier ones.
 SMALL = {
     "search": ["--n-envs", "5", "--max-episodes", "2", "--total-episodes", "30", "--n-workflows", "2", "--hidden", "8",

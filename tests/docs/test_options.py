@@ -4,6 +4,7 @@ import re
 import shlex
 
 import pytest
+from tools import tables
 from tools.doc_blocks import ROOT, blocks, commands, pages
 
 from cavalcade.cli import VERBS
@@ -41,29 +42,68 @@ def flags(options) -> set[str]:
 EVERY = {flag for page in stored().values() for flag in flags(page.options)} | set(ALIASES) | flags(WATCHING)
 
 
-def command_lines(page) -> list[str]:
-    """Command lines of cavalcade on a page: in blocks, and quoted in the text."""
+def quoted_lines(page) -> list[str]:
+    """Command lines of a page: in blocks, and quoted in the text."""
     found = [command.text for block in blocks(page) for command in commands(block)]
     prose = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
     found += [" ".join(text.split()) for text in re.findall(r"`([^`]+)`", prose)]
-    return [re.split(r" [|>&;] ", text)[0] for text in found if text.startswith("cavalcade ")]
+    return [re.split(r" [|>&;] ", text)[0] for text in found]
+
+
+def recorded_lines(name: str) -> list[str]:
+    """Command lines that measured a table."""
+    kept = tables.stored(name)
+    return kept["commands"] if "commands" in kept else re.split(r"[;:,] | and ", kept["command"])
+
+
+def check_command(line: str) -> None:
+    """A command line of cavalcade has a verb that exists, and options of this verb."""
+    _, verb, *args = [*shlex.split(line.replace("…", " ").replace("'", "")), ""]
+    if not verb or verb.startswith("-") or verb.isupper():
+        return
+    assert verb in VERBS, line
+    help_page = page_of(verb, [arg for arg in args if arg])
+    if help_page is None:
+        return  # bench alone
+    known = flags(help_page.options) | (flags(WATCHING) if verb == "play" else set())
+    known |= set(ALIASES) if verb == "search" else set()
+    for word in args:
+        if word.startswith("--") and len(word) > 2:
+            assert word.split("=")[0] in known, f"{line}: {word} is not an option of cavalcade {help_page.command}"
+
+
+def check_script(line: str) -> None:
+    """A script of the repository exists, and its source has the options that are named."""
+    match = re.match(r"python (?:-m ((?:tools|benchmarks)[\w.]*)|((?:tools|benchmarks)/[\w/]+\.py))(.*)", line)
+    if not match:
+        return
+    path = ROOT / (match[2] or match[1].replace(".", "/"))
+    files = sorted(path.glob("*.py")) if path.is_dir() else [path.with_suffix(".py")]
+    source = "".join(file.read_text() for file in files)
+    for flag in re.findall(r"(?<!\S)--[a-z][a-z-]*", match[3]):
+        assert f'"{flag}"' in source, f"{line}: {flag}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_commands_and_options_exist(page):
-    for line in command_lines(page):
-        _, verb, *args = [*shlex.split(line.replace("…", " ").replace("'", "")), ""]
-        if not verb or verb.startswith("-") or verb.isupper():
-            continue
-        assert verb in VERBS, line
-        help_page = page_of(verb, [arg for arg in args if arg])
-        if help_page is None:
-            continue  # bench alone
-        known = flags(help_page.options) | (flags(WATCHING) if verb == "play" else set())
-        known |= set(ALIASES) if verb == "search" else set()
-        for word in args:
-            if word.startswith("--") and len(word) > 2:
-                assert word.split("=")[0] in known, f"{line}: {word} is not an option of cavalcade {help_page.command}"
+    for line in quoted_lines(page):
+        if line.startswith("cavalcade "):
+            check_command(line)
+        check_script(line)
+
+
+@pytest.mark.parametrize("name", sorted(file.stem for file in tables.DATA.glob("*.json")))
+def test_commands_that_measured_tables_exist(name):
+    for line in recorded_lines(name):
+        if line.startswith("cavalcade "):
+            check_command(line)
+        check_script(line)
+
+
+def test_figures_are_measured_by_what_their_files_say():
+    for name, figure in tables.FIGURES.items():
+        if figure.commands:
+            assert tables.stored(name)["commands"] == [f"cavalcade {command}" for command in figure.commands]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -88,6 +128,12 @@ def test_every_command_has_a_page():
         assert f"[`cavalcade {verb}`]({verb}.md) | {line} |" in index
 
 
-def test_an_unknown_option_is_found(tmp_path):
+def test_an_unknown_option_is_found():
     assert "--learning-speed" not in EVERY
     assert "--learning-rate" in EVERY
+    check_command("cavalcade train cage2 --learning-rate 1e-3")
+    check_script("python benchmarks/busy.py --repeat 3")
+    with pytest.raises(AssertionError):
+        check_command("cavalcade train cage2 --learning-speed 1")
+    with pytest.raises(AssertionError):
+        check_script("python benchmarks/busy.py --learning-speed 1")

@@ -22,7 +22,6 @@ from cavalcade.search.verdict import (
     percentiles,
     resampled,
     sentence,
-    span,
 )
 from cavalcade.workflow.orders import Order, Subtasks, classes, precedences
 from cavalcade.workflow.summary import pooled_compliance
@@ -274,7 +273,7 @@ def _best(
             d = difference(mine, scores, level=level)
             wins |= d.low > 0
             word = "better than" if d.low > 0 else "worse than" if d.high < 0 else "not distinguishable from"
-            said.append(f"{word} {rival} ({d.estimate:+.2f}, {span(d.low, d.high, '+.2f')})")
+            said.append(f"{word} {rival} ({d.estimate:+.2f}, {d.low:+.2f} to {d.high:+.2f})")
     if wins:
         return best, True, f"winner: {name}; {'; '.join(said)}"
     if not said:

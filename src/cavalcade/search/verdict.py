@@ -38,11 +38,6 @@ class Interval(NamedTuple):
     high: float
 
 
-def span(low: float, high: float, form: str = ".2f") -> str:
-    """An interval as text; n/a if there are too few trainings for one."""
-    return f"{low:{form}} to {high:{form}}" if math.isfinite(high - low) else "n/a"
-
-
 class Extremes(NamedTuple):
     """Difference between the best and the worst units."""
 
@@ -179,6 +174,11 @@ def _needed(found: Interval, margin: float, trainings: int) -> int:
     return -1 if needed > _MOST_NEEDED else math.ceil(needed)
 
 
+def bounds(low: float, high: float, name: str = "") -> str:
+    """Bounds of an interval, after its name; too few trainings have none."""
+    return f"{name}{low:.2f} to {high:.2f}" if math.isfinite(high - low) else "no interval"
+
+
 def sentence(v: Verdict, what: str) -> str:
     """The answer as a sentence; what: the trainings behind it, e.g. "6 orders, 60 trainings"."""
     if v.extremes is None:
@@ -186,7 +186,7 @@ def sentence(v: Verdict, what: str) -> str:
     d = v.extremes.difference
     which = "best − worst" if v.extremes.each == 1 else f"best tenth − worst tenth ({v.extremes.each} each)"
     facts = (
-        f"{which} {d.estimate:.2f} points (95 % interval {span(d.low, d.high)}), permutation test p = "
+        f"{which} {d.estimate:.2f} points ({bounds(d.low, d.high, '95 % interval ')}), permutation test p = "
         f"{v.p:.2g} (level {v.alpha:g}); {what}."
     )
     if v.answer == "yes":

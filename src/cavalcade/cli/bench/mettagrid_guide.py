@@ -113,8 +113,9 @@ def memory() -> dict[str, dict[str, float]]:
     for name, given in _PRESETS.items():
         config = parse_target(Options, ["mettagrid", *given, "--device", "cpu"], "train")[1].config
         need = needs_of(config, hosted=who_plays(config).game is None)
-        found[name] = {part: size / 2**20 for part, size in need._asdict().items()}
         p = config.ppo
+        sizes = {size: getattr(p, size) for size in ("num_envs", "batch_size", "minibatch_size")}
+        found[name] = sizes | {part: size / 2**20 for part, size in need._asdict().items()}
         row = f"  {name:<14}{p.num_envs:>8,}{p.batch_size:>10,}{p.minibatch_size:>11,}"
         print(f"{row}{found[name]['experience']:>12,.0f}{found[name]['activations']:>13,.0f}", end="")
         print(f"{found[name]['arenas']:>10,.0f}", flush=True)

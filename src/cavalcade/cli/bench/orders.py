@@ -304,8 +304,12 @@ def _truth(_: Options, games: list[Trained]) -> dict[str, Any]:
         plain[t.game.title] = {
             "answer": s.verdict.answer,
             "difference": s.verdict.extremes.difference if s.verdict.extremes else None,
+            "compared": s.verdict.extremes.each if s.verdict.extremes else 0,
             "explained": s.explained,
+            "explained_ranks": s.of_ranks,
             "effects": dict(zip(PAIRS, s.effects, strict=True)),
+            "binding": dict(zip(PAIRS, t.bound.tolist(), strict=True)),
+            "controls": {kind: interval_of(scores) for kind, scores in t.controls.items()},
             "gain": s.gain,
             "units": s.units,
         }
