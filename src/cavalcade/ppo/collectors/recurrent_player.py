@@ -106,6 +106,7 @@ class Player(player.Player):
     def __init__(self, rows: Any, fields: Any, start: int, stop: int, policy: Mapping[str, Any], keys: Any):
         super().__init__(rows, fields, start, stop, policy, keys)
         self._state = self.policy.network.initial_state(stop - start)
+        self.policy.outputs(self.mine["observation"], self._state)  # compiles kernels before the first fragment
         self._begins = np.zeros(stop - start, np.bool_)  # True where the next observation is the first of an episode
 
     def make_policy(self, plain: Mapping[str, Any]) -> RecurrentActor:
