@@ -21,7 +21,7 @@ from cavalcade.vector.buffers import SharedBuffers, anonymous_file, buffers_over
 from cavalcade.vector.process import PipeProcess, SharedProcess, WorkerProcess
 from cavalcade.vector.source import Source
 from cavalcade.vector.supervisor import CHECK, STARTING, Supervisor
-from cavalcade.vector.worker import CLOSE, RESET, STEP, fence, load, yield_core
+from cavalcade.vector.worker import CLOSE, RESET, STEP, Polling, fence, load
 
 Chunks = list[list[tuple[int, int]]]  # per worker: rows from … to
 Member = tuple[int, int]  # worker and chunk
@@ -112,7 +112,8 @@ class ProcessPool(Supervisor, WorkerPool):
         spin: float = 0.0,
     ):
         self._source, self._timeout = source, timeout
-        self._spin = self._patience = spin if backend == "shared" else 0.0
+        self._spin = spin if backend == "shared" else 0.0
+        self._polling = Polling(self._spin)
         self.groups, self.chunks, self._members = deal(num_envs, workers, async_factor, source.agents)
         super().__init__(max_restarts)
         chunks = len(self.chunks[0])
@@ -199,18 +200,17 @@ class ProcessPool(Supervisor, WorkerPool):
     def _wait(self) -> None:
         """Sleeps until a worker reports; replaces workers that died or hang."""
         start = time.perf_counter()
-        self._happened(start + self._patience)
-        taken = time.perf_counter() - start
-        self._patience = self._spin if taken < 2 * self._spin else 0.0  # polling does not pay if results take long
+        self._happened(start)
+        end = time.perf_counter()
+        self._polling.waited(end - start, end)
         now = time.monotonic()
         if now >= self._next_check:
             self._next_check = now + CHECK
             self._check_progress(now)
 
-    def _happened(self, awake_until: float) -> None:
+    def _happened(self, since: float) -> None:
         """Returns when a group may be done: polls at first, then sleeps."""
-        while time.perf_counter() < awake_until:
-            yield_core()
+        while self._polling.goes_on(since):
             if any(self._is_done(group) for group in self._waiting):
                 return
         self.shared.asleep[-1] = True

@@ -34,6 +34,39 @@ _LOCK = threading.Lock()
 yield_core = getattr(os, "sched_yield", lambda: time.sleep(0))
 
 
+class Polling:
+    """Polls for up to `spin` seconds before sleeping, where that pays.
+
+    It does not after a wait that was long. Nor does it beside a busy process of others: a yielded core comes back only
+    after that process's time slice, milliseconds later, while a sleeper that is woken gets a core soon. So a yield that
+    takes this long stops polling for some time, longer each time it happens again.
+    """
+
+    _LOST = 1e-3  # seconds of a yield; shorter ones may be another worker of ours
+    _SHORTEST, _LONGEST = 0.05, 3.0  # seconds without polling
+
+    def __init__(self, spin: float):
+        self._spin = self._patience = spin
+        self._pause, self._paused_until = self._SHORTEST, 0.0
+
+    def goes_on(self, since: float) -> bool:
+        """Yields the core once, if one may still poll in a wait that began at `since`; whether it did."""
+        now = time.perf_counter()
+        if now - since >= self._patience:
+            return False
+        yield_core()
+        after = time.perf_counter()
+        if after - now > self._LOST:
+            soon = now - self._paused_until < self._pause
+            self._pause = min(2 * self._pause, self._LONGEST) if soon else self._SHORTEST
+            self._paused_until, self._patience = after + self._pause, 0.0
+        return True
+
+    def waited(self, seconds: float, now: float) -> None:
+        """Reports how long a wait took."""
+        self._patience = self._spin if seconds < 2 * self._spin and now >= self._paused_until else 0.0
+
+
 def end_with_parent(life, platform=sys.platform):
     """Ends this process once the other end of a pipe is closed, by SIGIO, which kills by itself on Linux only."""
     if platform != "linux":
@@ -102,15 +135,14 @@ def serve_shared(fields, rows, task):
     """Polls shared memory for work; after `spin` seconds without any, sleeps until it is woken."""
     w, go, done = task["worker"], task["go"], task["done"]
     asked, finished, command = (fields[name][w].data for name in ("asked", "finished", "command"))
-    asleep, busy, spin, clock = fields["asleep"], fields["busy"], task["spin"], time.perf_counter
+    asleep, busy, polling, clock = fields["asleep"], fields["busy"], Polling(task["spin"]), time.perf_counter
     bell = select.poll()
     bell.register(go, select.POLLIN)
     fields["ready"][w] = True
-    idle_since, patience = clock(), spin
+    idle_since = clock()
     while True:
         if asked == finished:
-            if clock() - idle_since < patience:
-                yield_core()
+            if polling.goes_on(idle_since):
                 continue
             asleep[w] = True
             fence()
@@ -123,7 +155,7 @@ def serve_shared(fields, rows, task):
         fence()
         forget()
         begun = clock()
-        patience = spin if begun - idle_since < 2 * spin else 0  # polling does not pay if work is rare
+        polling.waited(begun - idle_since, begun)
         for k, part in enumerate(rows):
             if asked[k] != finished[k]:
                 if command[k] == CLOSE:
