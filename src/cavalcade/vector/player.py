@@ -143,7 +143,7 @@ def choose(logits, mask, target):
     cumulative = weight.cumsum(1, dtype=np.float64)
     total = cumulative[:, -1:]
     action = (cumulative <= target * total).sum(1)
-    return action, np.log(np.take_along_axis(weight, action[:, None], 1) / total)[:, 0]
+    return action, np.log(weight[np.arange(len(action)), action] / total[:, 0])
 
 
 def uniform(keys, clock, steps, parts):
