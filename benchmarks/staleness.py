@@ -8,6 +8,7 @@ compute:  steps of 1 to 5 ms that compute, two workers and a learner of 256-256,
 wait:     steps of 1 to 5 ms that wait, eight workers, 16 environments, against eight workers that never wait
 cartpole: training on CartPole, two workers, with either learner
 cyborg:   training in CybORG, 20 games (--cyborg CLONE, --cyborg-python), against two processes without a learner
+mettagrid: whole runs of the package's MettaGrid, forage with 24 agents, 16 arenas, LSTM-128, two workers
 states:   steps in CybORG, 20 games in two workers, with the true state read every 1, 10, 20 steps and never
 learning: returns at equal steps, staleness 0 and 2: CartPole, Acrobot, and CAGE-2 hosted as a Gymnasium environment
 """
@@ -15,6 +16,7 @@ learning: returns at equal steps, staleness 0 and 2: CartPole, Acrobot, and CAGE
 import argparse
 import json
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,6 +26,7 @@ from pathlib import Path
 import numpy as np
 
 from cavalcade.cli.bench.load import LOAD
+from cavalcade.cli.bench.mettagrid_runs import measure as run_for
 from cavalcade.config import HostConfig, PPOConfig
 from cavalcade.core.slices import short_slices
 from cavalcade.core.threads import use_torch_threads
@@ -178,6 +181,21 @@ def cartpole(given: argparse.Namespace) -> None:
         turns(ways, given.rounds, "async")
 
 
+def mettagrid(given: argparse.Namespace) -> None:
+    sizes = "--num-envs 16 --batch-size 24576 --minibatch-size 6144 --workers 2 --simulator package --device cpu"
+
+    def trained(*more: str) -> float:
+        with tempfile.TemporaryDirectory() as folder:
+            return run_for([*sizes.split(), *more], given.seconds, Path(folder, "run")).rate
+
+    ways: dict[str, Callable[[], float]] = {
+        "shared": lambda: trained("--backend", "shared"),
+        "async": trained,
+        "staleness 2": lambda: trained("--staleness", "2"),
+    }
+    turns(ways, given.rounds, "async")
+
+
 def true_states(given: argparse.Namespace) -> None:
     python = Path(given.cyborg_python) if given.cyborg_python else None
 
@@ -220,8 +238,9 @@ def learning(given: argparse.Namespace) -> None:
 
 def main() -> None:
     """Prints the chosen rows."""
+    titles = dict(line.split(":", 1) for line in (__doc__ or "").splitlines() if ": " in line)
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("rows", nargs="+", choices=("compute", "wait", "cartpole", "cyborg", "states", "learning"))
+    parser.add_argument("rows", nargs="+", choices=list(titles))
     parser.add_argument("--seconds", type=float, default=6.0)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--seeds", type=int, default=5)
@@ -238,10 +257,10 @@ def main() -> None:
         "wait": lambda: steps_that_wait(given),
         "cartpole": lambda: cartpole(given),
         "cyborg": lambda: steps_that_compute(given, "cyborg", PPOConfig(num_envs=20, rollout_steps=50)),
+        "mettagrid": lambda: mettagrid(given),
         "states": lambda: true_states(given),
         "learning": lambda: learning(given),
     }
-    titles = dict(line.split(":", 1) for line in (__doc__ or "").splitlines() if ": " in line)
     for row in given.rows:
         print(f"{row}: {titles[row].strip()}")
         rows[row]()

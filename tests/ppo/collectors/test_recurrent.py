@@ -35,7 +35,7 @@ def learner(staleness=1, source=None, core="lstm", workers=2, config=PPO, **opti
     )
     with torch.no_grad():
         policy.actor.weight *= 100  # so that memory shows in log-probabilities
-    recurrent = replace(MemoryConfig(memory=core, bptt_horizon=4).ppo(config), vtrace=staleness > 0)
+    recurrent = replace(MemoryConfig(memory="lstm", bptt_horizon=4).ppo(config), vtrace=staleness > 0)
     more = {"normalise": True, "device": CPU, "seed": 3}
     if staleness:
         engine = RowFragmentEngine(env, policy, recurrent, staleness=staleness, **more)
