@@ -44,7 +44,7 @@ SLOW = PPOConfig(num_envs=16, rollout_steps=32, minibatches=4, hidden=(256, 256)
 LEARNT = {  # environment, settings, steps
     "CartPole-v1": (GYM_PPO, 100_000),
     "Acrobot-v1": (GYM_PPO, 150_000),
-    "cavalcade/Cage2-v0": (PPOConfig(num_envs=64, rollout_steps=100, minibatches=4), 200_000),
+    "cavalcade/Cage2-v0": (PPOConfig(num_envs=64, rollout_steps=100, minibatches=4), 400_000),
 }
 
 

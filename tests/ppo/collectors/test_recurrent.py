@@ -25,9 +25,8 @@ CPU = torch.device("cpu")
 
 def learner(staleness=1, source=None, core="lstm", workers=2, config=PPO, **options):
     """An engine on fragments, or with staleness 0 the one that steps the environments itself."""
-    backend = "async" if staleness else "serial"
-    given = {"workers": workers, "worker_timeout": 600, **options} if staleness else {}
-    env = Hosted(source or game("Counting"), config.num_envs, HostConfig(backend=backend, staleness=staleness, **given))
+    given = {"workers": workers, "worker_timeout": 600, **options} if staleness else {"backend": "serial"}
+    env = Hosted(source or game("Counting"), config.num_envs, HostConfig(staleness=staleness, **given))
     head = head_of(env)
     layout = RowLayout(env.buffers.observation.shape[1], torch.float32)
     policy = seeded(
