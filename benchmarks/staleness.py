@@ -23,16 +23,18 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import numba
 import numpy as np
 
 from cavalcade.cli.bench.load import LOAD
 from cavalcade.cli.bench.mettagrid_runs import measure as run_for
 from cavalcade.config import HostConfig, PPOConfig
 from cavalcade.core.slices import short_slices
-from cavalcade.core.threads import use_torch_threads
+from cavalcade.core.threads import use_threads, use_torch_threads
 from cavalcade.envs.cage2.cyborg import cyborg_source
 from cavalcade.ppo.collectors.fragments import fragment_engine
 from cavalcade.ppo.engine import Engine
+from cavalcade.ppo.engines.cpu.engine import CpuEngine
 from cavalcade.ppo.factory import make_engine
 from cavalcade.targets.gym import GYM_PPO
 from cavalcade.vector import worker
@@ -54,6 +56,7 @@ def training(source: Source, ppo: PPOConfig, seed: int = 0, **host: object) -> I
     config = HostConfig(**host)  # pyright: ignore[reportArgumentType]
     env = Hosted(source, ppo.num_envs, config, seed=seed)
     engine = fragment_engine(env, ppo, [seed], config) if config.lag else make_engine(env, ppo, [seed])[0]
+    (use_threads if isinstance(engine, CpuEngine) else use_torch_threads)(numba.get_num_threads())
     env.reset()
     try:
         yield engine
@@ -250,7 +253,7 @@ def main() -> None:
     parser.add_argument("--cyborg-python", default="")
     given = parser.parse_args()
     given.clone = [x for x in (given.cyborg, given.cyborg_python) if x]
-    use_torch_threads(given.threads)
+    use_threads(given.threads)
     short_slices()  # as a training does
     rows: dict[str, Callable[[], None]] = {
         "compute": lambda: steps_that_compute(given),

@@ -4,7 +4,9 @@ An update learns from as many fragments as there are workers, the oldest first; 
 them. Any engine on hosted environments takes them from here.
 """
 
+import time
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 import numpy as np
 import torch
@@ -12,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cavalcade.core.jit import kernel
+from cavalcade.core.threads import few_threads
 from cavalcade.ppo.gae import discounted_moments
 from cavalcade.ppo.rollout import Episodes
 from cavalcade.ppo.state import HyperParams, SavedTensors
@@ -20,6 +23,7 @@ from cavalcade.vector.fragments import Fragment, FragmentPlan, FragmentSource
 from cavalcade.vector.hosted import Hosted
 
 _CLOCKS = "actor_clocks"
+_WAITING = 0.1  # share of the time from which on a learner counts as waiting for its workers
 
 
 @kernel
@@ -41,10 +45,11 @@ class FragmentCollector:
         self._env, self._staleness = env, staleness
         self._source = _source(env, plan, eager=staleness > 0)
         self.ages: list[int] = []  # of the fragments taken last, in updates
+        self._began, self._waits = time.perf_counter(), False
 
     def wait(self, version: int, values: NDArray[np.float32]) -> list[Fragment]:
         """Publishes a policy; waits for as many fragments as there are workers and returns them, the oldest first."""
-        source, limit = self._source, max(self._staleness, 1)
+        source, limit, start = self._source, max(self._staleness, 1), time.perf_counter()
         source.publish(version, values)
         count = len(source.groups)
         while len(found := source.finished()) < count or any(version - v >= limit for v in source.playing()):
@@ -53,7 +58,13 @@ class FragmentCollector:
         if self._staleness < 2:  # one of each worker: results must not depend on the order of arrival
             taken.sort(key=lambda one: one.worker)
         self.ages = [version - fragment.version for fragment in taken]
+        now = time.perf_counter()
+        self._waits, self._began = now - start > _WAITING * (now - self._began), now
         return taken
+
+    def threads(self) -> AbstractContextManager[None]:
+        """For an update: one thread if the learner has to wait for workers anyway, which need the cores."""
+        return few_threads() if self._waits else nullcontext()
 
     def take(self, fragment: Fragment) -> None:
         """Gives a fragment back to its worker, once it is recorded."""

@@ -69,6 +69,10 @@ class FragmentEngine(HostEngine):
         self.timer.lap("store")
         return joined(ended)
 
+    def update(self, progress: float | NDArray) -> dict[str, NDArray]:
+        with self._collector.threads():
+            return super().update(progress)
+
     def _record(self, place: int, f: Fragment) -> Episodes:
         """Writes a fragment into the rollout at a worker's place; returns the episodes that ended in it."""
         r, rows, steps = self.rollout, self.env.groups[place], len(f.fields["reward"])

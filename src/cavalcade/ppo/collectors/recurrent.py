@@ -70,6 +70,10 @@ class RecurrentFragmentEngine(RecurrentEngine):
         self.timer.lap("store")
         return joined(ended)
 
+    def update(self, progress: float | NDArray) -> dict[str, NDArray]:
+        with self._collector.threads():
+            return super().update(progress)
+
     def _record(self, place: int, f: Fragment) -> Episodes:
         """Writes a fragment into the experience at a worker's place; returns the episodes that ended in it."""
         e, x, rows = self.experience, f.fields, self.env.groups[place]
