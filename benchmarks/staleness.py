@@ -1,11 +1,14 @@
 """Collecting while learning (--staleness) against waiting for each other, all ways in turns.
 
-    python benchmarks/staleness.py ROW... [--seconds 20] [--rounds 3] [--seeds 5]
+    python benchmarks/staleness.py ROW... [--seconds 6] [--rounds 2] [--seeds 5]
+
+A row takes about a minute on two cores, learning a few.
 
 compute:  steps of 1 to 5 ms that compute, two workers and a learner of 256-256, against two processes without a learner
 wait:     steps of 1 to 5 ms that wait, eight workers, 16 environments, against eight workers that never wait
 cartpole: training on CartPole, two workers, with either learner
 cyborg:   training in CybORG, 20 games (--cyborg CLONE, --cyborg-python), against two processes without a learner
+mettagrid: whole runs of the package's MettaGrid, forage with 24 agents, 16 arenas, LSTM-128, two workers
 states:   steps in CybORG, 20 games in two workers, with the true state read every 1, 10, 20 steps and never
 learning: returns at equal steps, staleness 0 and 2: CartPole, Acrobot, and CAGE-2 hosted as a Gymnasium environment
 """
@@ -13,20 +16,25 @@ learning: returns at equal steps, staleness 0 and 2: CartPole, Acrobot, and CAGE
 import argparse
 import json
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import numba
 import numpy as np
 
 from cavalcade.cli.bench.load import LOAD
+from cavalcade.cli.bench.mettagrid_runs import measure as run_for
 from cavalcade.config import HostConfig, PPOConfig
+from cavalcade.core.slices import short_slices
 from cavalcade.core.threads import use_threads, use_torch_threads
 from cavalcade.envs.cage2.cyborg import cyborg_source
 from cavalcade.ppo.collectors.fragments import fragment_engine
 from cavalcade.ppo.engine import Engine
+from cavalcade.ppo.engines.cpu.engine import CpuEngine
 from cavalcade.ppo.factory import make_engine
 from cavalcade.targets.gym import GYM_PPO
 from cavalcade.vector import worker
@@ -36,8 +44,8 @@ from cavalcade.vector.source import Source, gym_source
 
 SLOW = PPOConfig(num_envs=16, rollout_steps=32, minibatches=4, hidden=(256, 256))
 LEARNT = {  # environment, settings, steps
-    "CartPole-v1": (GYM_PPO, 150_000),
-    "Acrobot-v1": (GYM_PPO, 300_000),
+    "CartPole-v1": (GYM_PPO, 100_000),
+    "Acrobot-v1": (GYM_PPO, 150_000),
     "cavalcade/Cage2-v0": (PPOConfig(num_envs=64, rollout_steps=100, minibatches=4), 400_000),
 }
 
@@ -48,6 +56,7 @@ def training(source: Source, ppo: PPOConfig, seed: int = 0, **host: object) -> I
     config = HostConfig(**host)  # pyright: ignore[reportArgumentType]
     env = Hosted(source, ppo.num_envs, config, seed=seed)
     engine = fragment_engine(env, ppo, [seed], config) if config.lag else make_engine(env, ppo, [seed])[0]
+    (use_threads if isinstance(engine, CpuEngine) else use_torch_threads)(numba.get_num_threads())
     env.reset()
     try:
         yield engine
@@ -138,7 +147,6 @@ def steps_that_compute(given: argparse.Namespace, name: str = "compute", ppo: PP
         "two processes, no learner": lambda: bare(source, ppo.num_envs, 2, given.seconds),
         "shared": lambda: trained(backend="shared"),
         "async": lambda: trained(),
-        "staleness 1": lambda: trained(staleness=1),
         "staleness 2": lambda: trained(staleness=2),
     }
     turns(ways, given.rounds, "two processes, no learner")
@@ -152,6 +160,7 @@ def steps_that_wait(given: argparse.Namespace) -> None:
             return rate(engine, given.seconds)
 
     ways: dict[str, Callable[[], float]] = {
+        "eight processes, no learner": lambda: bare(source, SLOW.num_envs, 8, given.seconds),
         "shared": lambda: trained(backend="shared"),
         "async, 16 groups": lambda: trained(async_factor=16),
         "staleness 2": lambda: trained(staleness=2),
@@ -170,10 +179,24 @@ def cartpole(given: argparse.Namespace) -> None:
         print(f" {learner} learner")
         ways: dict[str, Callable[[], float]] = {
             "async": trained,
-            "staleness 1": lambda run=trained: run(staleness=1),
             "staleness 2": lambda run=trained: run(staleness=2),
         }
         turns(ways, given.rounds, "async")
+
+
+def mettagrid(given: argparse.Namespace) -> None:
+    sizes = "--num-envs 16 --batch-size 24576 --minibatch-size 6144 --workers 2 --simulator package --device cpu"
+
+    def trained(*more: str) -> float:
+        with tempfile.TemporaryDirectory() as folder:
+            return run_for([*sizes.split(), *more], given.seconds, Path(folder, "run")).rate
+
+    ways: dict[str, Callable[[], float]] = {
+        "shared": lambda: trained("--backend", "shared"),
+        "async": trained,
+        "staleness 2": lambda: trained("--staleness", "2"),
+    }
+    turns(ways, given.rounds, "async")
 
 
 def true_states(given: argparse.Namespace) -> None:
@@ -199,6 +222,8 @@ def true_states(given: argparse.Namespace) -> None:
 def learning(given: argparse.Namespace) -> None:
     """Mean return of the last tenth of the updates, over seeds."""
     for name, (ppo, steps) in LEARNT.items():
+        if given.only not in name:
+            continue
         source, updates = gym_source(name), steps // (ppo.num_envs * ppo.rollout_steps)
         for staleness in (0, 2):
             finals = []
@@ -216,27 +241,29 @@ def learning(given: argparse.Namespace) -> None:
 
 def main() -> None:
     """Prints the chosen rows."""
+    titles = dict(line.split(":", 1) for line in (__doc__ or "").splitlines() if ": " in line)
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("rows", nargs="+", choices=("compute", "wait", "cartpole", "cyborg", "states", "learning"))
-    parser.add_argument("--seconds", type=float, default=20.0)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("rows", nargs="+", choices=list(titles))
+    parser.add_argument("--seconds", type=float, default=6.0)
+    parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--only", default="", help="environments of the row learning whose names contain this")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--cyborg", default="")
     parser.add_argument("--cyborg-python", default="")
     given = parser.parse_args()
     given.clone = [x for x in (given.cyborg, given.cyborg_python) if x]
     use_threads(given.threads)
-    use_torch_threads(given.threads)
+    short_slices()  # as a training does
     rows: dict[str, Callable[[], None]] = {
         "compute": lambda: steps_that_compute(given),
         "wait": lambda: steps_that_wait(given),
         "cartpole": lambda: cartpole(given),
         "cyborg": lambda: steps_that_compute(given, "cyborg", PPOConfig(num_envs=20, rollout_steps=50)),
+        "mettagrid": lambda: mettagrid(given),
         "states": lambda: true_states(given),
         "learning": lambda: learning(given),
     }
-    titles = dict(line.split(":", 1) for line in (__doc__ or "").splitlines() if ": " in line)
     for row in given.rows:
         print(f"{row}: {titles[row].strip()}")
         rows[row]()

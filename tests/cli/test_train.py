@@ -4,6 +4,7 @@ import json
 import re
 
 import pytest
+import torch
 
 from cavalcade.cli import main
 from cavalcade.runs.directory import open_run
@@ -81,6 +82,7 @@ def test_what_stands_in_the_way_of_speed_is_said(capsys, tmp_path):
         (["train", "cage2", "--seed", "99999999999"], ["seed is 99999999999"]),
         (["train", "cage2", "--recipe", "/bin/ls"], ["not YAML"]),
         (["evaluate", "sleep", "--json", "/nowhere/x"], ["no folder /nowhere"]),
+        (["train", "mettagrid", "--simulator", "compiled", "--staleness", "1"], ["compiled, which has no workers"]),
         (["report"], ["no run given"]),
         (["report", "/nowhere"], ["/nowhere is not a run directory"]),
         (["export", "/nowhere", "--onnx", "x"], ["/nowhere is neither a run"]),
@@ -101,16 +103,24 @@ def test_bad_input_is_answered_in_one_line(capsys, monkeypatch, tmp_path, args, 
     assert not [path for path in tmp_path.rglob("*") if path.is_file() and path.name != ".lock"]
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="the device is there")
+@pytest.mark.parametrize("target", ["gym:CartPole-v1", "mettagrid"])
+def test_a_device_that_is_not_there_is_refused(capsys, tmp_path, target):
+    said = refused(capsys, "train", target, "--staleness", 2, "--device", "cuda", "--run", tmp_path / "refused")
+    assert "device is cuda, but torch sees no GPU here; take --device cpu" in said
+    assert not [path for path in tmp_path.rglob("*") if path.is_file() and path.name != ".lock"]
+
+
 @pytest.mark.parametrize(
     ("command", "options", "said", "needed"),
     [
         ("train gym:CartPole-v1 --backend serial", "--staleness 1", "staleness is 1 with backend serial", ""),
         ("train gym:CartPole-v1 --backend pipe", "--staleness 2", "use --backend async or shared", ""),
         ("train gym:CartPole-v1", "--staleness -1", "staleness is -1; it must be at least 0", ""),
-        ("train gym:CartPole-v1 --memory lstm", "--staleness 1", "memory is lstm with staleness 1", ""),
+        ("train gym:CartPole-v1 --memory lstm --backend ray", "--staleness 0", "backend ray and staleness 0", ""),
         ("train gym:CartPole-v1 --replay 2", "--staleness 1", "replay is 2 with staleness 1", ""),
         ("train gym:CartPole-v1", "--no-vtrace", "no-vtrace is given with staleness 0", "--staleness 2"),
-        ("train mettagrid", "--staleness 1", "staleness is 1 with mettagrid", ""),
+        ("train mettagrid --backend serial", "--staleness 1", "staleness is 1 with backend serial", ""),
         ("train cyborg --cyborg /tmp --order reverse", "--staleness 1", "staleness is 1 with an order", ""),
         ("train cyborg --cyborg /tmp --extras scans", "--staleness 1", "staleness is 1 with extras scans", ""),
         ("train cyborg --cyborg /tmp --policies 2", "--staleness 1", "staleness is 1 with 2 policies", ""),

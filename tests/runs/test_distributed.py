@@ -12,13 +12,15 @@ import pytest
 from safetensors.numpy import load_file
 
 from cavalcade.cli import main
-from cavalcade.config import PPOConfig
+from cavalcade.config import HostConfig, PPOConfig
 from cavalcade.core.errors import ConfigError
 from cavalcade.ppo.distributed import Ranks
 from cavalcade.runs.checkpoint import checkpoints
 from cavalcade.runs.history import read_history
 from cavalcade.targets import target_named
 from cavalcade.targets.cage2.config import Cage2Config
+from cavalcade.targets.gym import GymConfig
+from cavalcade.targets.mettagrid.config import MettagridConfig
 
 from ..processes import PATIENCE, start
 
@@ -170,6 +172,12 @@ def test_what_ranks_cannot_share_is_refused(tmp_path):
 def test_so_are_settings_that_they_do_not_support(config, words):
     with pytest.raises(ConfigError, match=words):
         target_named("cage2").share(config, Ranks(0, 2))
+
+
+@pytest.mark.parametrize(("target", "kind"), [("mettagrid", MettagridConfig), ("gym:CartPole-v1", GymConfig)])
+def test_ranks_learn_in_step(target, kind):
+    with pytest.raises(ConfigError, match="staleness is 2 on several ranks"):
+        target_named(target).share(kind(target=target, host=HostConfig(staleness=2)), Ranks(0, 2))
 
 
 def test_shares_of_environments():

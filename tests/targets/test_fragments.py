@@ -57,6 +57,29 @@ def test_cyborg_plays_by_itself(capsys, tmp_path):
     assert rows(tmp_path / "a")[-1]["steps"] == 640
 
 
+@pytest.mark.parametrize("memory", ["none", "lstm"])
+def test_workers_that_never_answer_end_the_run_with_a_checkpoint(capsys, tmp_path, memory):
+    args = ("train", "gym:tests.vector.games:Mute-v0", *SMALL, "--staleness", "2", "--memory", memory)
+    folder, limits = tmp_path / "a", ("--worker-timeout", "1", "--max-restarts", "1")
+    status, out, err = run(capsys, *args, *limits, "--steps", "12800", "--run", folder)
+    assert status == 2
+    assert "Traceback" not in out
+    assert "has not answered for 1 s; restarting it (1 of 1)" in err
+    assert "has not answered for 1 s, after 1 restarts; fix the environment" in err
+    assert f"resume with: cavalcade train --resume {folder}" in err
+    assert list((folder / "checkpoints").iterdir())
+
+
+def test_policies_with_memory_collect_while_they_learn(capsys, tmp_path):
+    args = ("train", "gym:CartPole-v1", *SMALL, "--staleness", "2", "--memory", "gru")
+    assert run(capsys, *args, "--steps", "1280", "--run", tmp_path / "a")[0] == 0
+    assert run(capsys, "train", "--resume", tmp_path / "a", "--steps", "1920", "--quiet")[0] == 0
+    found = rows(tmp_path / "a")
+    assert [row["steps"] for row in found] == [128 * (i + 1) for i in range(15)]
+    assert 1 <= max(row["staleness"][0] for row in found) <= 2
+    assert run(capsys, "evaluate", tmp_path / "a", "--episodes", "4")[0] == 0
+
+
 @pytest.mark.parametrize(("backend", "lag"), [("async", 0), ("ray", 3)])
 def test_settings_of_older_runs_are_read(backend, lag):
     old = {"target": "gym:CartPole-v1", "staleness": 3, "vtrace": True, "host": {"backend": backend}}

@@ -72,6 +72,21 @@ def test_a_run_leaves_what_was_asked_for_at_its_interval(trained):
     assert header.endswith("return,length,ore.gained")
 
 
+def test_arenas_are_played_while_the_policy_learns(capsys, tmp_path):
+    given = [*SMALL, "--staleness", "2", "--stats", "ore.gained", "--monitor-every", "2", "--run", tmp_path / "a"]
+    status, out, _ = run(capsys, *given, "--steps", "3072")
+    assert status == 0
+    assert "2 workers play 2 environments each; experience is at most 2 updates old" in out
+    assert run(capsys, "train", "--resume", tmp_path / "a", "--steps", "4096", "--quiet")[0] == 0
+    found = rows(tmp_path / "a")
+    assert [row["steps"] for row in found] == [512 * i for i in range(1, 9)]
+    assert 1 <= max(row["staleness"][0] for row in found) <= 2
+    assert all(row["workers_waiting"][0] >= 0 for row in found[1::2])
+    lines = (tmp_path / "a" / "episodes.csv").read_text().splitlines()
+    assert {line.split(",")[5] for line in lines[1:]} == {"20"}  # max_steps
+    assert run(capsys, "evaluate", tmp_path / "a", "--arenas", "2")[0] == 0
+
+
 def test_a_score_is_on_new_maps_with_chance_beside_it(trained, capsys, tmp_path):
     status, out, _ = run(capsys, "evaluate", trained, "--arenas", "3", "--json", tmp_path / "score.json")
     assert status == 0

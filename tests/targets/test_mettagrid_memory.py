@@ -33,6 +33,13 @@ def test_pieces_of_a_minibatch_need_less():
     assert one[::2] == four[::2]
 
 
+def test_fragments_of_workers_are_counted():
+    ppo = RecurrentPPOConfig(num_envs=4, batch_size=512, minibatch_size=256, bptt_horizon=16)
+    found = [needs(ppo, TokenPolicyConfig(), Sizes(2, 5, 200, 128), hosted=True, fragments=n).arenas for n in (0, 1, 3)]
+    assert found[1] - found[0] > 512 * 2 * 600  # observations and final ones
+    assert found[2] - found[0] == 3 * (found[1] - found[0])
+
+
 def test_what_does_not_fit_on_a_gpu_is_refused(monkeypatch):
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (2**30, 2**34))
     large = Needs(experience=2**30, activations=2**20, arenas=2**20)

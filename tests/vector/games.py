@@ -172,6 +172,24 @@ class Broken(Counting):
         raise ValueError("something went wrong in the game")
 
 
+class Punctual(Counting):
+    """Tells in its infos by how many nanoseconds Linux may end its sleeps late."""
+
+    def step(self, action):
+        *result, _ = super().step(action)
+        with open("/proc/self/timerslack_ns") as file:
+            return *result, {"slack": int(file.read())}
+
+
+class Mute(Counting):
+    """Never answers its eighth step."""
+
+    def step(self, action):
+        if self.total == 7:
+            time.sleep(3600)
+        return super().step(action)
+
+
 class Stillborn(Counting):
     """Cannot even begin."""
 
@@ -266,8 +284,8 @@ class Mixed(Counting):
 
 
 for kind in (
-    Counting, Gated, Masked, Informed, LateMask, Closing, Unlucky, Nested, Broken, Stillborn, Bare, Steered, Unbounded,
-    Picture, Unflat, Drawn, Mixed,
+    Counting, Gated, Masked, Informed, LateMask, Closing, Unlucky, Nested, Broken, Mute, Stillborn, Bare, Steered,
+    Unbounded, Picture, Unflat, Drawn, Mixed, Punctual,
 ):  # fmt: skip
     gymnasium.register(f"{kind.__name__}-v0", entry_point=f"{__name__}:{kind.__name__}")
 gymnasium.register("Short-v0", entry_point=f"{__name__}:Counting", max_episode_steps=4)

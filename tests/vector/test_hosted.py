@@ -102,6 +102,15 @@ def clock(monkeypatch):
     found.jump_while(lambda: False, 0)  # lets go of the environment
 
 
+@pytest.mark.skipif(not Path("/proc/self/timerslack_ns").exists(), reason="not on Linux")
+def test_sleeps_of_environments_end_on_time():
+    env = make("shared", source=game("Punctual", infos=("slack",)))
+    for _ in range(7):
+        env.step(np.zeros(8, np.int64))
+    np.testing.assert_array_equal(env.episode_stats, 1)
+    env.close()
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_every_observation_arrives(backend):
     env = make(backend)

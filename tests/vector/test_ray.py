@@ -17,6 +17,7 @@ from cavalcade.runs.directory import RunDirectory
 from cavalcade.runs.training import Training
 from cavalcade.targets.gym import GymConfig
 from cavalcade.vector.hosted import Hosted
+from tests.ppo.collectors.test_recurrent import learner as recurrent
 from tests.vector.test_hosted import game
 
 PPO = PPOConfig(
@@ -121,6 +122,18 @@ def test_experience_is_never_too_old_and_comes_in_order(cluster, staleness):
             last[x[0, 2]] = when[-1]
     assert 1 <= oldest <= staleness
     learner.env.close()
+
+
+def test_recurrent_policies_act_in_actors_as_in_workers(cluster):
+    far, near = recurrent(1, backend="ray"), recurrent(1)
+    for update in range(2):
+        for learner in (far, near):
+            learner.collect()
+            learner.update(update / 2)
+        for a, b in zip(far.policy.parameters(), near.policy.parameters(), strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+    far.env.close()
+    near.env.close()
 
 
 def test_learning_with_and_without_correction(cluster):

@@ -4,6 +4,7 @@ from typing import Any
 
 import torch
 
+from cavalcade.config.hosting import CollectorConfig
 from cavalcade.core.device import learner_device
 from cavalcade.core.errors import ConfigError
 from cavalcade.core.threads import use_threads
@@ -28,7 +29,18 @@ def prepare_fragments(env: Hosted, config: Any, setup: Setup) -> Prepared:
     engine = fragment_engine(env, ppo, config.seeds, config.host, device)
     if not isinstance(engine, CpuEngine):
         torch.set_num_threads(setup.threads or choose_torch_threads())
-    workers = len(env.groups)
-    who = "actors on Ray" if config.host.backend == "ray" else "workers"
-    note = f"{workers} {who} play {ppo.num_envs // workers} environments each; experience is at most {lag} updates old"
-    return Prepared(engine, threads, [note])
+    return Prepared(engine, threads, [playing(env, config)])
+
+
+def playing(env: Any, config: Any) -> str:
+    """Says who plays, and how old experience may be; env: hosted environments."""
+    workers, host = len(env.groups), config.host
+    who = "actors on Ray" if host.backend == "ray" else "workers"
+    each = config.ppo.num_envs // workers
+    return f"{workers} {who} play {each} environments each; experience is at most {host.lag} updates old"
+
+
+def check_in_step(host: CollectorConfig) -> None:
+    """Raises `ConfigError` for experience of different ages on several ranks."""
+    if host.lag:
+        raise ConfigError(f"staleness is {host.lag} on several ranks; ranks learn in step, use --staleness 0")

@@ -17,7 +17,7 @@ from cavalcade.ppo.mlp_policy import MlpPolicy
 from cavalcade.ppo.recurrent_policy import RowRecurrentPolicy
 from cavalcade.targets.base import LoadPolicy, Prepared, Progress, Saved, Scores, Setup, Target, no_progress
 from cavalcade.targets.encoder import encoder_for
-from cavalcade.targets.fragments import prepare_fragments
+from cavalcade.targets.fragments import check_in_step, prepare_fragments
 from cavalcade.targets.hosting import host_share
 from cavalcade.targets.population import check_ranks, load_population, prepare_population
 from cavalcade.targets.recurrent import has_memory, load_recurrent, prepare_recurrent
@@ -71,13 +71,8 @@ class GymConfig(SteppedConfig):
             raise ConfigError(f"replay is {self.ppo.replay} with staleness {self.host.lag}; leave one of them out")
         if self.recurrence.memory != "none":
             self.recurrence.ppo(self.ppo)
-            if self.host.backend == "ray":
-                raise ConfigError(f"memory is {self.recurrence.memory} with backend ray; use another backend")
-            if self.host.lag:
-                raise ConfigError(
-                    f"memory is {self.recurrence.memory} with staleness {self.host.lag}; workers act with perceptrons, "
-                    "use --staleness 0"
-                )
+            if self.host.backend == "ray" and not self.host.lag:
+                raise ConfigError(f"memory is {self.recurrence.memory} with backend ray and staleness 0; use async")
         if self.critic != "observation" and (self.recurrence.memory != "none" or self.encoding.frame_stack > 1):
             raise ConfigError(f"critic is {self.critic} with memory or frame_stack; leave one of them out")
         if not self.target.startswith(GYM) or self.target == GYM:
@@ -135,10 +130,7 @@ class GymTarget(Target[GymConfig]):
             raise ConfigError("backend is ray on several ranks; ranks host their environments themselves, use async")
         if config.device == "cuda":
             raise ConfigError("device is cuda on several ranks; ranks train on CPUs, leave out --device")
-        if config.host.lag:
-            raise ConfigError(
-                f"staleness is {config.host.lag} on several ranks; ranks learn in step, use --staleness 0"
-            )
+        check_in_step(config.host)
         check_ranks(config)
         mine = super().share(config, ranks)
         return replace(mine, host=host_share(config.host, mine.ppo.num_envs, ranks))

@@ -41,7 +41,8 @@ class Monitor:
             "learner_waiting": waited / seconds,
         }
         if self._pool is not None and self._pool.busy is not None:
-            found["workers_waiting"] = 1 - busy / (seconds * len(self._pool.busy))
+            share = busy / (seconds * len(self._pool.busy))
+            found["workers_waiting"] = max(0.0, 1 - share)  # fragments are counted at their ends
         if device.type == "cuda":
             found["gpu_memory_mb"] = torch.cuda.memory_allocated(device) / 2**20
             found |= self._gpu_percent()

@@ -1,5 +1,6 @@
 """Training of recurrent policies on rows, shared by cage2 and gym:."""
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from cavalcade.core.threads import cores, use_torch_threads
 from cavalcade.policy.heads import head_from
 from cavalcade.policy.recurrent import seeded
 from cavalcade.policy.rows import RowLayout, RowPolicy
+from cavalcade.ppo.collectors.recurrent import RowFragmentEngine
 from cavalcade.ppo.engine import Convolutional, head_of
 from cavalcade.ppo.engines.recurrent.rows import RowEngine
 from cavalcade.ppo.recurrent_policy import RowRecurrentPolicy
@@ -19,6 +21,8 @@ from cavalcade.ppo.returns import reward_scale
 from cavalcade.ppo.state import load_into, scaling_from
 from cavalcade.ppo.threads import choose_torch_threads
 from cavalcade.targets.base import Prepared, Saved, Setup
+from cavalcade.targets.fragments import playing
+from cavalcade.vector.hosted import Hosted
 
 _CPU = torch.device("cpu")
 
@@ -55,12 +59,17 @@ def prepare_recurrent(
     )
     threads = setup.threads or min(choose_torch_threads(), cores())
     use_torch_threads(threads)
-    normalise = ppo.normalise_observations
-    engine = RowEngine(
-        env, policy, recurrent, normalise=normalise, device=device, precision=precision, seed=config.seed
-    )
+    options: Any = {"normalise": ppo.normalise_observations, "device": device, "precision": precision}
+    options["seed"] = config.seed
     where = "" if device.type == "cpu" else f", on {torch.cuda.get_device_name(device)}"
-    return Prepared(engine, threads, [f"{memory.memory} of width {policy.width}{where}"])
+    notes = [f"{memory.memory} of width {policy.width}{where}"]
+    if isinstance(env, Hosted) and config.host.lag:
+        recurrent = replace(recurrent, vtrace=config.host.vtrace)
+        engine = RowFragmentEngine(env, policy, recurrent, staleness=config.host.lag, **options)
+        notes.append(playing(env, config))
+    else:
+        engine = RowEngine(env, policy, recurrent, **options)
+    return Prepared(engine, threads, notes)
 
 
 def load_recurrent(kind: Any, saved: Saved, **options: Any) -> RowRecurrentPolicy:

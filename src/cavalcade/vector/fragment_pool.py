@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from cavalcade.core.errors import ConfigError, StateError
 from cavalcade.vector import player
 from cavalcade.vector.buffers import anonymous_file, buffers_over, layout
-from cavalcade.vector.fragments import PLAYED, Fragment, FragmentPlan, fragment_layout
+from cavalcade.vector.fragments import Fragment, FragmentPlan, fragment_layout, fragment_shapes
 from cavalcade.vector.pool import WorkerPool
 from cavalcade.vector.process import WokenProcess, WorkerProcess
 from cavalcade.vector.source import Source
@@ -31,7 +31,8 @@ class FragmentPool(Supervisor, WorkerPool):
 
     def __init__(self, source: Source, num_envs: int, *, workers: int, timeout: float, max_restarts: int):
         if num_envs % (workers * source.agents):
-            raise ConfigError(f"{num_envs} environments do not divide into {workers} workers; give --workers")
+            count = num_envs // source.agents
+            raise ConfigError(f"{count} environments do not divide into {workers} workers; give --workers")
         super().__init__(max_restarts)
         self._source, self._timeout = source, timeout
         each = num_envs // workers
@@ -63,7 +64,9 @@ class FragmentPool(Supervisor, WorkerPool):
     def _begin(self, plan: FragmentPlan) -> None:
         self._plan, self._version = plan, -1
         num_envs, workers = len(self.shared.seed), len(self.groups)
-        self._fields, self._bytes = fragment_layout(plan, num_envs, self._source.shapes, workers)
+        shapes = self._source.shapes
+        self._fields, self._bytes = fragment_layout(plan, num_envs, shapes, workers)
+        self._played = list(fragment_shapes(plan, num_envs, shapes))
         self._file = anonymous_file(self._bytes)
         self._all = arrays(mmap.mmap(self._file, self._bytes), self._fields)
         self._all["newest"][:] = self._all["stamp"][:] = -1
@@ -80,8 +83,8 @@ class FragmentPool(Supervisor, WorkerPool):
         assert plan
         self._all["ready"][w] = False
         task: dict[str, Any] = {"places": self._places, "size": self._size, "policy": plan.policy}
-        task |= {"memory": self._file, "bytes": self._bytes, "fragments": self._fields, "fields": PLAYED}
-        task["player"] = str(Path(player.__file__).absolute())
+        task |= {"memory": self._file, "bytes": self._bytes, "fragments": self._fields, "fields": self._played}
+        task["player"] = plan.player or str(Path(player.__file__).absolute())
         chunks = [(rows.start, rows.stop)]
         self._watch(WokenProcess(self._source, w, chunks, task, file=self._file, done=self._done))
         self._since[w] = time.monotonic()
@@ -130,7 +133,7 @@ class FragmentPool(Supervisor, WorkerPool):
         for w, rows in enumerate(self.groups):
             for number in range(int(a["taken"][w]), ready[w]):
                 s = number % plan.limit
-                fields = {name: a[name][s][:, rows] for name in PLAYED}
+                fields = {name: a[name][s][:, rows] for name in self._played}
                 found.append(Fragment(w, number, int(a["version"][w, s]), fields, a["delivered"][s, rows]))
         return found
 

@@ -7,7 +7,7 @@ than `limit` updates when it is learnt from, and none is thrown away.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -25,6 +25,9 @@ class FragmentPlan:
     limit: int  # fragments of a worker that are not taken
     policy: Mapping[str, Any]  # plain data, see `player.Perceptron`
     keys: NDArray[np.uint64]  # (N,): of the random draws of each environment
+    player: str = ""  # module whose `Player` acts with the policy; without one, `player`
+    more: Mapping[str, tuple[int, tuple[int, ...], str]] = field(default_factory=dict)
+    """Further fields of a fragment: steps, shape per environment, dtype."""
 
 
 class Fragment(NamedTuple):
@@ -73,12 +76,6 @@ class FragmentSource(Protocol):
         ...
 
 
-PLAYED = (
-    "observation", "action_mask", "final_observation", "action", "log_prob", "reward", "terminated", "truncated",
-    "lost", "episode_stats",
-)  # fmt: skip
-
-
 def fragment_shapes(plan: FragmentPlan, num_envs: int, shapes: Shapes) -> dict[str, tuple[tuple[int, ...], str]]:
     """Shape and dtype of each field of a fragment of `num_envs` environments."""
     one, more, n = plan.steps, plan.steps + 1, num_envs
@@ -95,6 +92,7 @@ def fragment_shapes(plan: FragmentPlan, num_envs: int, shapes: Shapes) -> dict[s
         "truncated": ((one, n), "bool"),
         "lost": ((one, n), "bool"),
         "episode_stats": ((one, n, len(shapes.episode_stats)), "float64"),
+        **{name: ((steps, n, *shape), kind) for name, (steps, shape, kind) in plan.more.items()},
     }
 
 

@@ -30,8 +30,12 @@ class Player:
     """
 
     def __init__(self, rows, fields, start, stop, policy, keys):
-        self.rows, self.policy, self._keys = rows, Perceptron(policy), np.asarray(keys, np.uint64)
+        self.rows, self.policy, self._keys = rows, self.make_policy(policy), np.asarray(keys, np.uint64)
         self.mine = {name: fields[name][start:stop] for name in _MINE}
+
+    def make_policy(self, plain):
+        """The policy from plain data."""
+        return Perceptron(plain)
 
     def reset(self):
         """Begins an episode in every environment."""
@@ -41,7 +45,11 @@ class Player:
     def draw(self, clock, steps, values):
         """Loads the policy from its values, and draws the random numbers of so many steps after `clock` steps."""
         self.policy.load(values)
-        self._noise = self.policy.noise(uniform(self._keys, clock, steps, self.policy.draws))
+        self.noise = self.policy.noise(uniform(self._keys, clock, steps, self.policy.draws))
+
+    def act(self, fragment, t, lost):
+        """Actions of step t and their log-probabilities; lost: as in `step`."""
+        return self.policy.act(fragment["observation"][t], fragment["action_mask"][t], self.noise[t])
 
     def show(self, fragment, t):
         """Writes the current observations as those of step t."""
@@ -50,11 +58,10 @@ class Player:
 
     def step(self, fragment, t, lost=False):
         """Plays step t; lost: episodes were lost with their worker and are truncated, and new ones begin."""
-        observation = fragment["observation"][t]
-        action, log_prob = self.policy.act(observation, fragment["action_mask"][t], self._noise[t])
+        action, log_prob = self.act(fragment, t, lost)
         fragment["action"][t], fragment["log_prob"][t], fragment["lost"][t] = action, log_prob, lost
         if lost:
-            fragment["final_observation"][t], fragment["episode_stats"][t] = observation, np.nan
+            fragment["final_observation"][t], fragment["episode_stats"][t] = fragment["observation"][t], np.nan
             fragment["reward"][t], fragment["terminated"][t], fragment["truncated"][t] = 0, False, True
             self.reset()
         else:
@@ -116,10 +123,13 @@ class Perceptron:
 
     def sent(self, action):
         """Actions as the environment takes them."""
-        if self._scaling is None:
-            return action
-        middle, half, low, high = self._scaling
-        return np.clip(middle + half * action, low, high)
+        return action if self._scaling is None else scaled(action, self._scaling)
+
+
+def scaled(action, scaling):
+    """Continuous actions as the environment takes them; scaling: middle, half width, lower and upper bounds."""
+    middle, half, low, high = scaling
+    return np.clip(middle + half * action, low, high)
 
 
 def choose(logits, mask, target):
@@ -133,7 +143,7 @@ def choose(logits, mask, target):
     cumulative = weight.cumsum(1, dtype=np.float64)
     total = cumulative[:, -1:]
     action = (cumulative <= target * total).sum(1)
-    return action, np.log(np.take_along_axis(weight, action[:, None], 1) / total)[:, 0]
+    return action, np.log(weight[np.arange(len(action)), action] / total[:, 0])
 
 
 def uniform(keys, clock, steps, parts):

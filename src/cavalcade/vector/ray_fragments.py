@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from cavalcade.vector.fragments import Fragment, FragmentPlan, fragment_shapes
 from cavalcade.vector.player import Player
 from cavalcade.vector.ray_pool import Host, RayPool
+from cavalcade.vector.worker import load
 
 _PATIENCE = 10  # times the slowest fragment so far, after which an actor counts as hanging
 
@@ -38,8 +39,9 @@ def play(host: Host, values: NDArray[np.float32], task: Task) -> Played:
     plan, player = task.plan, host.memory.get("player")
     anew, n = player is None, host.env.spec.num_envs
     if player is None:
+        kind = load(plan.player).Player if plan.player else Player
         fields = host.env.shared._asdict()
-        player = host.memory["player"] = Player(host.env.pool.rows, fields, 0, n, plan.policy, plan.keys)
+        player = host.memory["player"] = kind(host.env.pool.rows, fields, 0, n, plan.policy, plan.keys)
     shapes = fragment_shapes(plan, n, host.env.source.shapes)
     fragment = {name: np.zeros(shape, kind) for name, (shape, kind) in shapes.items()}
     player.draw(task.clock, plan.steps, values)

@@ -7,6 +7,8 @@ inherits the memory and the wakeups `go` and `done`; else messages pass through 
 whole fragments by itself.
 """
 
+import contextlib
+import ctypes
 import faulthandler
 import fcntl
 import importlib
@@ -30,6 +32,7 @@ ANSWER = ("observation", "final_observation", "reward", "terminated", "truncated
           "true_state", "episodes")  # fmt: skip
 _MOST_SAID = 1 << 20  # bytes of standard error kept
 _NAP = 100  # milliseconds after which a sleeping worker checks for work by itself
+_TIMER_SLACK = 29  # PR_SET_TIMERSLACK of prctl
 _LOCK = threading.Lock()
 yield_core = getattr(os, "sched_yield", lambda: time.sleep(0))
 
@@ -73,6 +76,13 @@ def end_with_parent(life, platform=sys.platform):
         signal.signal(signal.SIGIO, lambda *_: os._exit(4))
     fcntl.fcntl(life, fcntl.F_SETOWN, os.getpid())
     fcntl.fcntl(life, fcntl.F_SETFL, os.O_ASYNC)
+
+
+def exact_timers():
+    """Ends sleeps when they are over: by default Linux lets a timer be 50 µs late, which many short waits add up to."""
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError, AttributeError):  # no C library to be found
+            ctypes.CDLL(None).prctl(_TIMER_SLACK, 1, 0, 0, 0)
 
 
 def fence():
@@ -270,6 +280,7 @@ if __name__ == "__main__":
     faulthandler.register(signal.SIGUSR1, all_threads=False)  # writes the traceback of a hanging worker
     arguments = json.loads(sys.argv[1])
     end_with_parent(arguments["life"])
+    exact_timers()
     if os.getppid() != arguments["parent"]:
         sys.exit(4)  # the parent is already gone
     try:

@@ -59,6 +59,10 @@ class Options:
     """search: trainings of orders; environments: hosted ones; ranks: torchrun; scaling: what messages cost."""
     seconds: float = 10.0
     """Time for each measurement, about."""
+    networks: tuple[Literal["64-64", "256-256"], ...] = ("64-64", "256-256")
+    """Hidden layers of the part ranks."""
+    engines: tuple[Literal["cpu", "torch"], ...] = ("cpu", "torch")
+    """Engines of the part ranks."""
     json: Path | None = None
     """Write the raw figures to this file."""
 
@@ -194,13 +198,13 @@ def _environments(options: Options) -> dict[str, dict[str, float]]:
 # Ranks: one training over processes.
 
 
-def _rank_rates(seconds: float) -> dict[str, dict[str, float]]:
+def _rank_rates(options: Options) -> dict[str, dict[str, float]]:
     """Steps/s of trainings on CAGE-2 in one process and over two ranks, by networks."""
     found: dict[str, dict[str, float]] = {}
-    for hidden, engine in itertools.product(("64,64", "256,256"), ("cpu", "torch")):
-        row = found.setdefault(f"{hidden.replace(',', '-')}, {engine}", {})
+    for network, engine in itertools.product(options.networks, options.engines):
+        row = found.setdefault(f"{network}, {engine}", {})
         for name, count, threads in (("1 thread", 1, 1), ("2 threads", 1, 2), ("2 ranks of 1 thread", 2, 1)):
-            row[name] = _rank_rate(hidden, engine, count, threads, seconds)
+            row[name] = _rank_rate(network.replace("-", ","), engine, count, threads, options.seconds)
     return found
 
 
@@ -242,7 +246,7 @@ def _launched(command: list[str], count: int) -> Iterator[subprocess.Popen]:
 
 def _ranks(options: Options) -> dict[str, dict[str, float]]:
     with waiting("training over ranks"):
-        found = _rank_rates(options.seconds)
+        found = _rank_rates(options)
     print("\nranks: CAGE-2, 200 environments × 100 steps, 4 epochs × 4 minibatches, steps/s")
     for case, rates in found.items():
         print(f"  {case:<18}" + "   ".join(f"{name} {rate:,.0f}" for name, rate in rates.items()), flush=True)

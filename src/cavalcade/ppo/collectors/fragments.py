@@ -1,7 +1,6 @@
-"""Asynchronous collection: workers or Ray actors play fragments with a copy of the policy while the learner learns.
+"""Perceptrons that learn from fragments: workers or Ray actors play with a copy of the policy while the learner learns.
 
-An update learns from as many fragments as there are workers, the oldest first; a fast worker may have played two of
-them. Experience may be some updates old, at most `staleness`. V-trace corrects for it.
+Experience may be some updates old, at most `staleness`. V-trace corrects for it.
 """
 
 from collections.abc import Mapping
@@ -15,38 +14,23 @@ from torch import Tensor
 from cavalcade.config import PPOConfig
 from cavalcade.config.hosting import CollectorConfig
 from cavalcade.core.errors import ConfigError
-from cavalcade.core.jit import kernel
 from cavalcade.policy.mlp import MlpSpec
+from cavalcade.ppo.collectors.collector import FragmentCollector, joined
 from cavalcade.ppo.engines.cpu.engine import CpuEngine, why_not
 from cavalcade.ppo.engines.host import HostEngine
 from cavalcade.ppo.engines.torch import TorchEngine
 from cavalcade.ppo.engines.torch_device import TorchDeviceEngine
-from cavalcade.ppo.gae import discounted_moments
 from cavalcade.ppo.loss import Minibatch
 from cavalcade.ppo.off_policy import Remembered, off_policy
 from cavalcade.ppo.returns import return_scale
 from cavalcade.ppo.rollout import Episodes
 from cavalcade.ppo.state import observation_scaling
-from cavalcade.vector.fragment_pool import FragmentPool
-from cavalcade.vector.fragments import Fragment, FragmentPlan, FragmentSource
+from cavalcade.vector.fragments import Fragment, FragmentPlan
 from cavalcade.vector.hosted import Hosted
 from cavalcade.vector.source import Source
 
 _CPU = torch.device("cpu")
-_CLOCKS = "actor_clocks"
 _COPIED = {"action_mask": "mask", "action": "action", "log_prob": "log_prob", "reward": "reward"}  # into the rollout
-
-
-@kernel
-def track_episodes(reward, ended, total, length, totals, lengths):
-    """Returns and lengths (T, n) of episodes that end in a fragment, at their ends; total, length: so far, (n,)."""
-    for t in range(reward.shape[0]):
-        for e in range(reward.shape[1]):
-            total[e] += reward[t, e]
-            length[e] += 1
-            if ended[t, e]:
-                totals[t, e], lengths[t, e] = total[e], length[e]
-                total[e], length[e] = 0.0, 0
 
 
 class FragmentEngine(HostEngine):
@@ -60,50 +44,38 @@ class FragmentEngine(HostEngine):
         super().__init__(env, config, seeds, **options)
         if not isinstance(self.spec, MlpSpec) or self.policies > 1:
             raise ConfigError(f"staleness is {staleness}; workers act with one perceptron each, use --staleness 0")
-        self._staleness, self._vtrace = staleness, vtrace
-        self._fragments = self._source()
-        self._oldest = 0  # age of the oldest fragment of an update, in updates
-        self.ages: list[int] = []  # of the fragments of the latest rollout
+        self._vtrace = vtrace
+        plan = fragment_plan(self, env.source, max(staleness, 1))
+        self._collector = FragmentCollector(env, plan, staleness)
         n, seen = config.num_envs, self.rollout.observation
         self._last = torch.zeros(1, n, seen.shape[-1], dtype=seen.dtype)
         self._final, self._out_of_time = torch.zeros_like(seen), torch.zeros_like(self.rollout.ended)
 
-    def _source(self) -> FragmentSource:
-        pool, plan = self.env.pool, fragment_plan(self, self.env.source, max(self._staleness, 1))
-        if isinstance(pool, FragmentPool):
-            pool.start(plan)
-            return pool
-        from cavalcade.vector.ray_fragments import RayFragments
-        from cavalcade.vector.ray_pool import RayPool
-
-        assert isinstance(pool, RayPool)
-        return RayFragments(pool, plan, eager=self._staleness > 0)
+    @property
+    def ages(self) -> list[int]:
+        """Ages of the fragments of the latest rollout, in updates."""
+        return self._collector.ages
 
     def collect(self) -> Episodes:
         """Takes as many fragments as there are workers, the oldest first."""
         self.timer.skip()
-        version, source = self.state.updates, self._fragments
-        source.publish(version, policy_values(self))
-        count, limit = len(source.groups), max(self._staleness, 1)
-        while len(found := source.finished()) < count or any(version - v >= limit for v in source.playing()):
-            source.wait()
-        taken = sorted(found, key=lambda one: (one.version, one.number, one.worker))[:count]
-        if self._staleness < 2:  # one of each worker: results must not depend on the order of arrival
-            taken.sort(key=lambda one: one.worker)
+        taken = self._collector.wait(self.state.updates, policy_values(self))
         self.timer.lap("step")
         ended = []
         for place, fragment in enumerate(taken):
             ended.append(self._record(place, fragment))
-            source.take(fragment)
-        self.ages = [version - fragment.version for fragment in taken]
-        self._oldest = max(self.ages)
+            self._collector.take(fragment)
         self.state.counters[:, 0] += self.config.rollout_steps
         self.timer.lap("store")
-        return Episodes(*(np.concatenate(column) for column in zip(*ended, strict=True)))
+        return joined(ended)
+
+    def update(self, progress: float | NDArray) -> dict[str, NDArray]:
+        with self._collector.threads():
+            return super().update(progress)
 
     def _record(self, place: int, f: Fragment) -> Episodes:
         """Writes a fragment into the rollout at a worker's place; returns the episodes that ended in it."""
-        r, rows, mine, steps = self.rollout, self.env.groups[place], self.env.groups[f.worker], len(f.fields["reward"])
+        r, rows, steps = self.rollout, self.env.groups[place], len(f.fields["reward"])
         for name, to in _COPIED.items():
             getattr(r, to)[0, :, rows] = torch.from_numpy(f.fields[name][:steps])
         seen = torch.from_numpy(f.fields["observation"])
@@ -113,29 +85,7 @@ class FragmentEngine(HostEngine):
         r.ended[0, :, rows], self._out_of_time[0, :, rows] = torch.from_numpy(ended), torch.from_numpy(late)
         if late.any():
             self._final[0, :, rows] = torch.from_numpy(f.fields["final_observation"])
-        self.env.buffers.observation[mine] = f.fields["observation"][-1]
-        return self._track(f, mine, ended)
-
-    def _track(self, f: Fragment, mine: slice, ended: NDArray[np.bool_]) -> Episodes:
-        """Counts the rewards of a fragment; returns the episodes that ended, by step and environment."""
-        s, reward = self.state, np.ascontiguousarray(f.fields["reward"])
-        if f.anew:
-            for running in (s.return_sum, s.episode_return, s.episode_length):
-                running[0, mine] = 0
-        if self.config.normalise_returns:
-            running = s.return_sum[:, mine].numpy().copy()
-            moments = (x.numpy() for x in (s.return_count, s.return_mean, s.return_square))
-            discounted_moments(reward[None], ended[None], self.hyper.gamma, running, *moments)
-            s.return_sum[:, mine] = torch.from_numpy(running)
-        totals, lengths = np.zeros(ended.shape), np.zeros(ended.shape, np.int64)
-        track_episodes(
-            reward, ended, s.episode_return[0, mine].numpy(), s.episode_length[0, mine].numpy(), totals, lengths
-        )
-        at = _, environment = ended.nonzero()
-        stats = f.fields["episode_stats"][at]
-        kinds = self.env.kinds_of(f.fields["lost"][at], stats)
-        shown, policy = stats[:, : len(self.episode_stat_names)], np.zeros(len(environment), np.int64)
-        return Episodes(policy, environment + mine.start, kinds, totals[at], lengths[at], shown)
+        return self._collector.track(f, ended, self.state, self.hyper, normalise=self.config.normalise_returns)
 
     def _remembered(self) -> tuple[Remembered, Tensor]:
         """The fragments of this update as one rollout, and the values of final observations, (1, T, N)."""
@@ -158,18 +108,15 @@ class FragmentEngine(HostEngine):
 
     def memory(self) -> dict[str, Tensor]:
         """Steps of each worker's environments, so that no random number is used twice."""
-        return {_CLOCKS: torch.from_numpy(self._fragments.clocks)}
+        return self._collector.memory()
 
     def load_memory(self, saved: Mapping[str, Tensor]) -> None:
         """Continues after the steps of the furthest worker; the number of workers may have changed."""
-        clock = self.state.clock
-        if _CLOCKS in saved:
-            clock = max(int(saved[_CLOCKS].max()), clock)
-        self._fragments.set_clock(clock)
+        self._collector.load_memory(saved, self.state.clock)
 
     def finish(self) -> dict[str, NDArray]:
         """Also reports the age of the oldest fragment, in updates."""
-        return super().finish() | {"staleness": np.array([float(self._oldest)])}
+        return super().finish() | self._collector.metrics()
 
 
 class FragmentTorchEngine(FragmentEngine, TorchEngine):

@@ -21,6 +21,7 @@ from cavalcade.ppo.auxiliary.contrastive import Contrastive
 from cavalcade.ppo.auxiliary.kickstart import Kickstart
 from cavalcade.ppo.auxiliary.priority import Prioritised
 from cavalcade.ppo.auxiliary.statistics import Statistics
+from cavalcade.ppo.collectors.recurrent import RecurrentFragmentEngine
 from cavalcade.ppo.distributed import Ranks
 from cavalcade.ppo.engine import Engine
 from cavalcade.ppo.engines.recurrent.engine import RecurrentEngine
@@ -29,6 +30,7 @@ from cavalcade.ppo.engines.recurrent.staged import StagedEngine
 from cavalcade.ppo.threads import choose_torch_threads
 from cavalcade.ppo.trainer import Callback
 from cavalcade.targets.base import LoadPolicy, Prepared, Progress, Saved, Score, Scores, Setup, Target, no_progress
+from cavalcade.targets.fragments import check_in_step, playing
 from cavalcade.targets.hosting import host_share
 from cavalcade.targets.mettagrid import play
 from cavalcade.targets.mettagrid.arenas import arenas, game_of, layout_of, who_plays
@@ -36,7 +38,7 @@ from cavalcade.targets.mettagrid.callbacks import callbacks_for
 from cavalcade.targets.mettagrid.config import MettagridConfig
 from cavalcade.targets.mettagrid.policy import RecurrentPolicy, policy_from
 from cavalcade.targets.mettagrid.scoring import heldout_rewards, random_actor
-from cavalcade.vector.hosted import HELDOUT_SEEDS
+from cavalcade.vector.hosted import HELDOUT_SEEDS, Hosted
 
 
 @dataclass(frozen=True)
@@ -74,14 +76,16 @@ class MettagridTarget(Target[MettagridConfig]):
         use_torch_threads(threads)
         env = self.make_env(config, threads, setup.first_index)
         try:
-            notes = [note for note in (who_plays(config).note, _in_torch(config)) if note]
-            return Prepared(_engine(env, config, setup), threads, notes)
+            engine = _engine(env, config, setup)
+            notes = [who_plays(config).note, _in_torch(config), playing(env, config) if config.host.lag else ""]
+            return Prepared(engine, threads, [note for note in notes if note])
         except BaseException:
             env.close()
             raise
 
     def share(self, config: MettagridConfig, ranks: Ranks) -> MettagridConfig:
         """Splits arenas and batch over the ranks."""
+        check_in_step(config.host)
         if config.auxiliary.priority_alpha or config.auxiliary.contrastive_coef:
             raise ConfigError(
                 "priority_alpha or contrastive_coef on several ranks; both compare samples of one rank, use 0"
@@ -145,7 +149,11 @@ def _engine(env: Environment, config: MettagridConfig, setup: Setup) -> Recurren
     )
     options: Any = {"machine": config.machine, "device": device, "seed": config.seed, "ranks": setup.ranks}
     graphs = config.machine.compile in ("off", "default")  # the other modes capture CUDA graphs of their own
-    if device.type == "cpu":
+    if config.host.lag:
+        assert isinstance(env, Hosted)
+        c = replace(c, vtrace=c.vtrace or config.host.vtrace)
+        engine = RecurrentFragmentEngine(env, policy, c, staleness=config.host.lag, **options)
+    elif device.type == "cpu":
         engine = RecurrentEngine(env, policy, c, **options)
     elif isinstance(env, Arenas) and setup.ranks.size == 1 and not config.machine.offload:
         games = DeviceArenas(env, policy.layout.tokens, device)

@@ -130,7 +130,7 @@ def needs_of(config: MettagridConfig, *, hosted: bool) -> Needs:
     """Memory that a training needs."""
     known = facts(config.arena)
     sizes = Sizes(known.agents, known.actions, known.tokens, known.layout.tokens)
-    return needs(config.ppo, config.policy, sizes, hosted=hosted)
+    return needs(config.ppo, config.policy, sizes, hosted=hosted, fragments=config.host.lag if hosted else 0)
 
 
 def _other_version() -> str:

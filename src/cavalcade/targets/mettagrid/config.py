@@ -49,11 +49,6 @@ class MettagridConfig(RunConfig):
     def __post_init__(self):
         super().__post_init__()
         one_of("target", self.target, (type(self).target,))
-        if self.host.staleness:
-            raise ConfigError(
-                f"staleness is {self.host.staleness} with mettagrid; its policies read tokens and workers act with "
-                "perceptrons, leave it out"
-            )
         if not self.updates:
             raise ConfigError(f"{self.steps} steps are fewer than one update of {self.ppo.batch_size:,}; give more")
 

@@ -36,8 +36,13 @@ class Needs(NamedTuple):
         return self.experience + self.activations
 
 
-def needs(ppo: RecurrentPPOConfig, policy: TokenPolicyConfig, sizes: Sizes, *, hosted: bool) -> Needs:
-    """What a training needs besides the weights: experience is exact, the rest an estimate."""
+def needs(
+    ppo: RecurrentPPOConfig, policy: TokenPolicyConfig, sizes: Sizes, *, hosted: bool, fragments: int = 0
+) -> Needs:
+    """What a training needs besides the weights: experience is exact, the rest an estimate.
+
+    fragments: of each worker, with staleness.
+    """
     state = 4 * policy.width * _STATES[policy.core] / ppo.bptt_horizon
     fields = 3 * sizes.kept + sizes.actions + 4 + 4 * 4 + 1  # tokens, mask, action, four floats, begins
     results = 4 + 1 + 4  # reward, ended, bootstrap
@@ -47,6 +52,7 @@ def needs(ppo: RecurrentPPOConfig, policy: TokenPolicyConfig, sizes: Sizes, *, h
     agents = ppo.num_envs * sizes.agents
     arena, agent = (_HOSTED, 0) if hosted else _COMPILED
     arenas = agents * (2 * 3 * sizes.tokens + agent) + ppo.num_envs * arena
+    arenas += fragments * ppo.batch_size * (2 * 3 * sizes.tokens + sizes.actions + int(state))
     return Needs(experience, activations, arenas)
 
 

@@ -168,10 +168,15 @@ class RecurrentEngine(Engine):
 
     def _shown(self, group: slice) -> Tensor:
         """The observations of a group as the network sees them, on the host; counts those that are cut."""
-        observation, size = self.env.buffers.observation[group], math.prod(self.layout.shape)
-        if observation.shape[1] > size:  # more tokens than are kept
-            self._dropped += int((observation[:, size] != END).sum())
+        observation = self.env.buffers.observation[group]
+        self._count_dropped(observation)
         return self.layout.cut(torch.from_numpy(observation))
+
+    def _count_dropped(self, observation: NDArray) -> None:
+        """Counts observations (…, O) with more tokens than are kept."""
+        size = math.prod(self.layout.shape)
+        if observation.shape[-1] > size:
+            self._dropped += int((observation[..., size] != END).sum())
 
     @torch.no_grad()
     def values(self, wanted: NDArray[np.bool_], ended_at: int | None = None) -> NDArray:
@@ -236,7 +241,7 @@ class RecurrentEngine(Engine):
         scale = np.ones(1, np.float32)
         b = e.results
         if c.normalise_returns:
-            discounted_returns(self.ranks, b.reward.numpy(), b.ended.numpy(), h.gamma, s)
+            self._count_returns()
             scale = return_scale(s).float().numpy()
         e.scale = float(scale[0])
         advantage, returns = torch.empty_like(value), torch.empty_like(value)
@@ -250,6 +255,11 @@ class RecurrentEngine(Engine):
             self.ranks.normalise(advantage.view(1, -1).numpy())
         e.advantage.copy_(e.by_segment(advantage))
         e.returns.copy_(e.by_segment(returns))
+
+    def _count_returns(self) -> None:
+        """Adds the rollout to the running moments of returns."""
+        b = self.experience.results
+        discounted_returns(self.ranks, b.reward.numpy(), b.ended.numpy(), self.hyper.gamma, self.state)
 
     def gradient(self, batch: tuple[Tensor, Tensor | None], active: Tensor) -> Tensor:
         """Backpropagation through time; metrics (M, 1). If memory runs out, minibatches are halved from then on."""
