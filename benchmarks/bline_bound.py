@@ -10,7 +10,8 @@ The exact optimum of a game that is easier for Blue in two ways, by dynamic prog
 Each Blue of the real game can be copied there: decoys matter to Red only through the ports that a scan reports, and
 what a Blue does by what it has seen, one that sees more can do too. States and outcomes come from the rules themselves
 (`game.step` with scripted draws), not from a second description of them. Prints the best return of each cell, and of
-the three cells as one sum, which no policy that is not told the horizon can exceed.
+the three cells as one sum, which no policy that is not told the horizon can exceed; and, to check the table of
+outcomes, the return of a Blue that sleeps beside its mean in the simulator.
 """
 
 import argparse
@@ -23,6 +24,7 @@ from numpy.typing import NDArray
 
 from cavalcade.core.jit import kernel
 from cavalcade.envs.cage2 import Cage2, game
+from cavalcade.envs.cage2.protocol import episode_returns
 from cavalcade.envs.cage2.red import exploit_options
 from cavalcade.envs.cage2.reward import HORIZONS
 from cavalcade.envs.cage2.rng import DETECTION, LINE_TARGET, SCRIPT_SIZE, SCRIPT_WIDTH, SESSION
@@ -202,13 +204,13 @@ def played(
     return rewards.reshape(-1, 4), packed(s, slice(None)).reshape(-1, 4, len(FIELDS))
 
 
-def choices(host: int) -> NDArray[np.float64]:
+def choices(host: int, decoys: bool) -> NDArray[np.float64]:
     """Probabilities of each exploit (and of none with a service) for every set of decoys, (sets, NUM_EXPLOITS + 1)."""
-    fitting, found = [k for k in range(NUM_DECOYS) if DECOY_FITS[k] >> host & 1], set()
+    fitting, found = [k for k in range(NUM_DECOYS) if decoys and DECOY_FITS[k] >> host & 1], set()
     for size in range(len(fitting) + 1):
-        for decoys in combinations(fitting, size):
+        for placed in combinations(fitting, size):
             seen = int(LISTENING[host])
-            for kind in decoys:
+            for kind in placed:
                 seen |= int(DECOY_PORT[kind])
             options, chance = exploit_options.py_func(seen), np.zeros(NUM_EXPLOITS + 1)
             members = [x for x in range(NUM_EXPLOITS) if options >> x & 1]
@@ -221,7 +223,9 @@ def choices(host: int) -> NDArray[np.float64]:
     return np.array(sorted(found))
 
 
-def best_return(states: int, attacked: NDArray[np.int64], o: Outcomes, weights: NDArray[np.float64]) -> float:
+def best_return(
+    states: int, attacked: NDArray[np.int64], o: Outcomes, weights: NDArray[np.float64], *, decoys: bool = True
+) -> float:
     """The most that Blue can have on average from state 0, each step counted with its weight."""
     detected, second = DETECTION_CHANCE, 0.5
     chance = np.array([(1 - detected) * second, detected * second, (1 - detected) * second, detected * second])
@@ -230,7 +234,7 @@ def best_return(states: int, attacked: NDArray[np.int64], o: Outcomes, weights: 
     host_of = attacked[pairs // NUM_ACTIONS]
     value = np.zeros(states)
     nothing = np.eye(NUM_EXPLOITS + 1)[-1:]
-    by_host = {host: choices(host) if host >= 0 else nothing for host in np.unique(attacked)}
+    by_host = {host: choices(host, decoys) if host >= 0 else nothing for host in np.unique(attacked)}
     for weight in weights[::-1]:
         q, worth = np.zeros((len(pairs), NUM_EXPLOITS + 1)), np.empty(len(pairs))
         q[rank, o.exploit] = (weight * o.reward + value[o.then]) @ chance
@@ -244,19 +248,35 @@ def weights_of(horizons: tuple[int, ...]) -> NDArray[np.float64]:
     return np.array([sum(t <= horizon for horizon in horizons) for t in range(1, max(horizons) + 1)], np.float64)
 
 
+def asleep(attacked: NDArray[np.int64], o: Outcomes) -> float:
+    """Mean return over 100 steps of a Blue that does nothing, by the same table of outcomes."""
+    only = Outcomes(*(column[o.action == SLEEP] for column in o))
+    return best_return(len(attacked), attacked, only, weights_of((HORIZONS[-1],)), decoys=False)
+
+
+def asleep_in_games(revision: str) -> tuple[float, float]:
+    """The same in the simulator: mean and its standard error."""
+    env = Cage2(20_000, red="bline", revision=revision, autoreset=False, threads=1)
+    returns = episode_returns(lambda env: np.zeros(env.spec.num_envs, np.int32), env)
+    return float(returns.mean()), float(returns.std(ddof=1) / len(returns) ** 0.5)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--revision", nargs="+", choices=REVISIONS, default=list(REVISIONS))
     for revision in parser.parse_args().revision:
         began, params = time.perf_counter(), Cage2(1, revision=revision).params
         wanted = {str(h): weights_of((h,)) for h in HORIZONS} | {"sum": weights_of(HORIZONS)}
-        found = {name: [] for name in wanted}
+        found, checked = {name: [] for name in wanted}, []
         for target in (USER1, USER2, USER3, USER4):
             states, attacked, outcomes = all_outcomes(params, target)
             for name, weights in wanted.items():
                 found[name].append(best_return(len(states), attacked, outcomes, weights))
+            checked.append(asleep(attacked, outcomes))
             text = ", ".join(f"{name} {values[-1]:.3f}" for name, values in found.items())
             print(f"{revision}, through {HOSTS[target]}: {len(states):,} states; {text}", flush=True)
+        mean, error = asleep_in_games(revision)
+        print(f"{revision}, a Blue that sleeps: {np.mean(checked):.2f}; in 20,000 games {mean:.2f} ± {error:.2f}")
         text = ", ".join(f"{name} {np.mean(values):.3f}" for name, values in found.items())
         print(f"{revision}: no Blue does better than {text} ({time.perf_counter() - began:.0f} s)", flush=True)
 
