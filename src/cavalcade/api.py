@@ -216,7 +216,8 @@ def train(
         callbacks: called with an `Update` after each update; a callback that returns True stops the training.
         network: factory of a custom torch.nn.Module, called with observation size and outputs; see `policy.module`.
         writers: where metrics are logged in addition: tensorboard, wandb.
-        init: run or checkpoint whose policies are the initial weights; optimiser, counters and games are fresh.
+        init: run, checkpoint, policy file or model:NAME whose policies are the initial weights;
+            optimiser, counters and games are fresh.
         **settings: settings by name, as on the command line: red="meander", num_envs=200.
     """
     name = target if isinstance(target, str) else ""

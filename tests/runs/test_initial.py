@@ -12,6 +12,8 @@ from safetensors.torch import load_file
 import cavalcade
 from cavalcade.cli import main
 from cavalcade.core.errors import ConfigError, RunError
+from cavalcade.envs.cage2.truth import TRUTH_VALUES
+from cavalcade.policy.mlp import MlpSpec
 from cavalcade.runs.checkpoint import checkpoints
 from cavalcade.runs.directory import RunDirectory
 from cavalcade.runs.history import read_history
@@ -126,6 +128,37 @@ def test_killed_before_it_began_it_leaves_nothing_that_another_run_would_take(so
     cavalcade.train("cage2", run=tmp_path / "run", episodes=10, **PPO)
     assert not (tmp_path / "run" / "checkpoints" / "00000000").exists()
     assert read_history(tmp_path / "run") == []
+
+
+@pytest.mark.parametrize("critic", ["observation", "true-state"])
+def test_policy_files_are_initial_weights(tmp_path, capsys, critic):
+    """Their critics too, unless they saw the true state: those are not in the file and begin anew."""
+    path, file = tmp_path / "source", tmp_path / "one.safetensors"
+    train(path, replace(SMALL_CONFIG, critic=critic, episodes=20))
+    assert run(capsys, "export", path, "--file", file)[0] == 0
+    options = {"normalise_observations": False, "critic": critic, "seed": 3}
+    found = begun(tmp_path / "run", file, **options)
+    theirs = load_file(checkpoints(path / "checkpoints")[-1] / "policy.safetensors")
+    spec = MlpSpec(52 + TRUTH_VALUES, 145, (16,), critic_values=TRUTH_VALUES)
+    fresh = spec.parameters(spec.initial_weights([3]))
+    for name, tensor in found["policy"].items():
+        anew = critic == "true-state" and name.startswith("critic")
+        assert torch.equal(tensor, (fresh if anew else theirs)[name]), name
+    (event,) = read_history(tmp_path / "run")
+    said = "the critic begins anew" if critic == "true-state" else ""
+    assert event["init"] == {"path": str(file), "update": 8, "policies": said}
+    with pytest.raises(ConfigError, match=r"whose policies have hidden \[16\]; this run has \[32\]"):
+        begun(tmp_path / "other", file, hidden=(32,), **options)
+
+
+def test_models_are_initial_weights(tmp_path):
+    begun(
+        tmp_path / "run", "model:cage2-head", normalise_observations=False, critic="true-state", hidden=(64, 64),
+        extras=("scans", "elapsed"), policies=2,
+    )  # fmt: skip
+    (event,) = read_history(tmp_path / "run")
+    assert event["init"]["path"] == "model:cage2-head"
+    assert event["init"]["policies"] == "one policy for all 2, the critic begins anew"
 
 
 def test_a_gymnasium_policy_goes_on_elsewhere(tmp_path):

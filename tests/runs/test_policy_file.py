@@ -15,7 +15,7 @@ from cavalcade.runs.policies import load_policy, trained_on
 
 from ..cli.helpers import refused
 from ..cli.helpers import run as command
-from .helpers import SMALL_CONFIG, train
+from .helpers import SMALL_CONFIG, left_behind, train
 
 
 def succeeds(capsys, *args) -> str:
@@ -109,3 +109,29 @@ def test_the_agent_for_cyborg_plays_as_the_policy(run, tmp_path, capsys):
 def test_policies_that_an_agent_cannot_play_are_refused(tmp_path, capsys):
     train(tmp_path / "run", replace(SMALL_CONFIG, order="critical_first"), stop_at=2)
     assert "follows an order" in refused(capsys, "export", tmp_path / "run", "--agent", tmp_path / "agent.py")
+
+
+def test_a_policy_that_observes_a_belief_resumes_exactly_and_plays_in_the_simulator_only(tmp_path, capsys):
+    config = replace(SMALL_CONFIG, task=Cage2Task(extras=("belief",)), episodes=20, checkpoint_every=2)
+    train(tmp_path / "whole", config)
+    train(tmp_path / "run", config, stop_at=3)
+    assert train(tmp_path / "run", resume=True).finished
+    assert left_behind(tmp_path / "run") == left_behind(tmp_path / "whole")
+    assert "observes a belief" in refused(capsys, "export", tmp_path / "run", "--agent", tmp_path / "agent.py")
+    args = ("evaluate", tmp_path / "run", "--episodes", 4, "--cells", "bline-30", "--revisions", "head")
+    assert "total of 1 cell" in succeeds(capsys, *args)
+    assert "only policies without that extra look ahead" in refused(capsys, *args, "--plan", 2)
+
+
+def test_a_critic_of_the_true_state_stays_behind(tmp_path, capsys):
+    config = replace(SMALL_CONFIG, critic="true-state", policies=2)
+    train(tmp_path / "run", config, stop_at=5)
+    file = tmp_path / "one.safetensors"
+    succeeds(capsys, "export", tmp_path / "run", "--file", file, "--member", 1)
+    tensors = load_file(file)
+    assert not [name for name in tensors if "critic" in name]
+    assert tensors["policy.actor.0.weight"].shape == (1, 52, 16)
+    whole, one = load_policy(tmp_path / "run")[1], load_policy(file)
+    observation = np.random.default_rng(0).integers(0, 2, (50, 52))
+    np.testing.assert_array_equal(one.evaluate(observation).probabilities, whole.evaluate(observation).probabilities)
+    assert np.isnan(one.evaluate(observation).value).all()

@@ -47,14 +47,14 @@ def test_a_resumed_run_equals_an_uninterrupted_one(mine, tmp_path):
     assert f"{mine}:mix" in str(whole.heldout())
 
 
-def test_a_gpu_takes_compiled_reds_only(mine, monkeypatch):
+def test_a_gpu_takes_compiled_reds_and_no_belief(mine, monkeypatch):
     monkeypatch.setattr(gpu, "device_named", lambda name: gpu.torch.device("cuda"))
     monkeypatch.setattr("cavalcade.core.cuda.check_device", lambda: None)
     monkeypatch.setattr(gpu, "check", lambda *args: None)
     settings = Cage2Config()
 
-    def device(name, red):
-        task = type(settings.task)(red=red)
+    def device(name, red, extras=()):
+        task = type(settings.task)(red=red, extras=extras)
         return gpu.cuda_device(name, settings.ppo, task)
 
     assert device("cuda", f"{mine}:mix")[0].type == "cuda"
@@ -63,3 +63,6 @@ def test_a_gpu_takes_compiled_reds_only(mine, monkeypatch):
     assert "is plain Python" in notes[0]
     with pytest.raises(ConfigError, match="is plain Python, which no GPU can play"):
         device("cuda", f"{mine}:plain")
+    assert device("auto", "bline", ("belief",))[0].type == "cpu"
+    with pytest.raises(ConfigError, match="extras has belief, which no GPU computes"):
+        device("cuda", "bline", ("belief",))

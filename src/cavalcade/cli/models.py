@@ -39,6 +39,10 @@ def _list() -> str:
 def _card_text(card: dict[str, Any]) -> str:
     lines = [f"{models.PREFIX}{card['name']}: {card['summary']}", ""]
     lines += [f"trained   {card['trained']}", f"chosen    {card['chosen']}", f"observes  {card['observes']}"]
+    lines.append(f"network   {card['network']}")
+    if "order" in card:
+        kept = ", ".join(f"{what} {share:g}" for what, share in card["compliance"].items())
+        lines += [f"order     {card['order']}", f"obeys it  {kept}"]
     for simulator, scores in card["scores"].items():
         for revision, found in scores.items():
             lines += ["", f"{simulator}, revision {revision}, {found['episodes']:,} episodes per cell, greedy"]

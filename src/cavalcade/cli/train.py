@@ -31,8 +31,8 @@ class Options:
     run: Path | None = None
     """Run directory; by default runs/TARGET-TIME."""
     init: Path | None = None
-    """Run or checkpoint whose policies are the initial weights; optimiser, counters and games are fresh.
-    One policy for each, or the best in validation for all."""
+    """Run, checkpoint, policy file or model:NAME whose policies are the initial weights; optimiser, counters and games
+    are fresh. One policy for each, or the best in validation for all."""
     threads: int = 0
     """CPU threads, per rank with torchrun; 0 measures which number is fastest."""
     writers: tuple[Literal["tensorboard", "wandb"], ...] = ()

@@ -7,6 +7,7 @@ policy can have its own constant inputs (`context`), which are appended to the o
 Shapes: P policies, B samples per policy, O observation values, A actions.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
 
@@ -15,10 +16,13 @@ import torch
 from torch import Tensor
 
 from cavalcade.core.errors import ConfigError
+from cavalcade.policy.weights import weights_from
 
 # Columns of the action layer are padded to a multiple of this, the unit of vector instructions; padding stays zero.
 _COLUMNS = 16
 NETS = ("actor", "critic")
+ACTS_ONLY = "acts_only"  # in the description of a network that was stored without its critic
+FIRST_WEIGHT = "actor.0.weight"
 _GAINS = {"hidden": 2**0.5, "actor": 0.01, "critic": 1.0}
 
 
@@ -66,17 +70,25 @@ class MlpSpec:
         return slice(stop - self.critic_values * first.columns, stop)
 
     def without_critic_values(self, weights: np.ndarray) -> tuple["MlpSpec", np.ndarray]:
-        """The same policies for observations without those values; what critics say without them is NaN."""
+        """The same actors for observations without those values; critics say NaN without them."""
         spec = replace(self, inputs=self.inputs - self.critic_values, critic_values=0)
-        kept = np.zeros((len(weights), spec.size), weights.dtype)
-        old, new = (x.parameters(torch.from_numpy(y)) for x, y in ((self, weights), (spec, kept)))
-        for name, target in new.items():
-            given = old[name]
-            if name in ("actor.0.weight", "critic.0.weight"):
-                given = torch.cat([given[:, : spec.inputs], given[:, self.inputs :]], dim=1)
-            target.copy_(given)
-        new[f"critic.{len(self.hidden)}.bias"].fill_(torch.nan)
-        return spec, kept
+        given = torch.from_numpy(weights)
+        named = self.acting(self.parameters(given)) | spec.silent_critic(len(given), given.dtype)
+        return spec, weights_from(spec, named, len(given), given.dtype).numpy()
+
+    def acting(self, named: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Parameters by name without critics and without what actors have for values that they do not see."""
+        found = {name: tensor for name, tensor in named.items() if not name.startswith(NETS[1])}
+        first = found[FIRST_WEIGHT]
+        found[FIRST_WEIGHT] = torch.cat([first[:, : self.inputs - self.critic_values], first[:, self.inputs :]], dim=1)
+        return found
+
+    def silent_critic(self, policies: int, dtype: torch.dtype) -> dict[str, Tensor]:
+        """Parameters by name of critics that say NaN."""
+        named = self.parameters(torch.zeros(policies, self.size, dtype=dtype))
+        found = {name: tensor for name, tensor in named.items() if name.startswith(NETS[1])}
+        found[f"{NETS[1]}.{len(self.hidden)}.bias"].fill_(torch.nan)
+        return found
 
     def layers(self, net: str) -> list[Layer]:
         return [layer for layer in self._all_layers() if layer.name.startswith(net)]

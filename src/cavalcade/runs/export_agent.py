@@ -30,6 +30,8 @@ def export_agent(policy: MlpPolicy, member: int, path: Path) -> None:
     if "time" in task.extras or task.variant != "challenge":
         what = "the time left" if "time" in task.extras else f"the table of variant {task.variant}"
         raise ConfigError(f"{policy.path} observes {what}, which the challenge does not show")
+    if "belief" in task.extras:
+        raise ConfigError(f"{policy.path} observes a belief, which agent files do not compute; use --onnx")
     extras = tuple(name for name in EXTRAS if name in task.extras)
     values = {"WEIGHTS": _archive(policy[member]), "EXTRAS": extras, "ELAPSED": tuple(ELAPSED_STEPS.tolist())}
     text = _TEMPLATE.read_text()

@@ -10,6 +10,8 @@ import numpy as np
 from cavalcade.config.base import RunConfig
 from cavalcade.config.io import as_dict
 from cavalcade.core.errors import ConfigError, RunError
+from cavalcade.models import is_model
+from cavalcade.policy.mlp import ACTS_ONLY, FIRST_WEIGHT
 from cavalcade.policy.module import MakeModule
 from cavalcade.ppo.distributed import Ranks
 from cavalcade.ppo.engine import Engine
@@ -20,7 +22,7 @@ from cavalcade.runs.directory import RunDirectory, checkpoint_in
 from cavalcade.runs.distributed import broadcast_checkpoint
 from cavalcade.runs.files import EPISODES, HISTORY, METRICS
 from cavalcade.runs.history import add_event
-from cavalcade.runs.policies import load_policy
+from cavalcade.runs.policies import is_file, load_policy, read_policy
 from cavalcade.targets import target_named
 
 
@@ -47,24 +49,57 @@ def start_from(engine: Engine, path: Path, config: RunConfig, ranks: Ranks, netw
 
 
 def _chosen(engine: Engine, path: Path, config: RunConfig, network: MakeModule | None) -> tuple[Checkpoint, str]:
-    found = load_checkpoint(checkpoint_in(path))
+    found = _read(path)
     if "slots" in found.info:
         raise RunError(f"init is {path}, which belongs to a search; name a training run or one of its checkpoints")
+    acts_only = found.info["network"].get(ACTS_ONLY, False)
     _check_fits(engine, path, found, config)
-    count = len(found.info["network"].get("contexts", [0]))
+    count, text = len(found.info["network"].get("contexts", [0])), ""
     if count == engine.policies:
-        return found, f"{count} policies, one for each" if count > 1 else ""
-    policy = load_policy(found.path, network)
-    member = target_named(policy.config.target).member(policy)
-    only = select(found.snapshot, [member.index] * engine.policies, np.zeros(0, np.int64))
-    text = member.text or f"one policy for all {engine.policies}"
-    return Checkpoint(found.path, dict(only.policy), dict(only.learner), {}, found.info), text
+        text = f"{count} policies, one for each" if count > 1 else ""
+    else:
+        policy = load_policy(found.path, network)
+        member = target_named(policy.config.target).member(policy)
+        only = select(found.snapshot, [member.index] * engine.policies, np.zeros(0, np.int64))
+        found = Checkpoint(found.path, dict(only.policy), dict(only.learner), {}, found.info)
+        text = member.text or f"one policy for all {engine.policies}"
+    if not acts_only:
+        return found, text
+    return _with_critic(engine, found), ", ".join([*filter(None, [text]), "the critic begins anew"])
+
+
+def _read(path: Path) -> Checkpoint:
+    """The checkpoint of a run, or a policy file or model as one."""
+    if not is_file(path):
+        return load_checkpoint(checkpoint_in(path))
+    saved = read_policy(path)
+    info = {"network": saved.network, "config": saved.config, "update": saved.snapshot.counters.updates}
+    return Checkpoint(path, dict(saved.snapshot.policy), dict(saved.snapshot.learner), {}, info)
+
+
+def _with_critic(engine: Engine, found: Checkpoint) -> Checkpoint:
+    """Policies that were stored without critics, with those of a fresh engine and as many inputs."""
+    fresh, learner = engine.tensors()
+    seen, hidden = found.info["network"]["inputs"], engine.network().get("critic_values", 0)
+    policy = {name: tensor.clone() for name, tensor in fresh.items()}
+    for name, tensor in found.policy.items():
+        if name == FIRST_WEIGHT:
+            policy[name][:, :seen], policy[name][:, seen + hidden :] = tensor[:, :seen], tensor[:, seen:]
+        else:
+            policy[name].copy_(tensor)
+    moments = {name: tensor for name, tensor in found.learner.items() if tensor.shape == learner[name].shape}
+    unknown = {name: learner[name] for name in found.learner if name not in moments}  # of no use: not normalised
+    return Checkpoint(found.path, policy, moments | unknown, {}, found.info)
 
 
 def _check_fits(engine: Engine, path: Path, found: Checkpoint, config: RunConfig) -> None:
     """Raises `ConfigError` if networks or their inputs differ."""
-    mine, theirs = json.loads(json.dumps(engine.network())), found.info["network"]
+    mine, theirs = json.loads(json.dumps(engine.network())), dict(found.info["network"])
     scaled = ("normalise_observations",)
+    if theirs.pop(ACTS_ONLY, False):
+        mine["inputs"] -= mine.pop("critic_values", 0)
+        if found.info["config"]["ppo"]["normalise_observations"]:
+            raise ConfigError(f"init is {path}, which has no moments of what its critic saw; name its run instead")
     for here, there, names in (
         (mine, theirs, [name for name in dict.fromkeys([*theirs, *mine]) if name not in ("contexts", "tokens")]),
         (as_dict(config).get("ppo", {}), found.info["config"].get("ppo", {}), scaled),
@@ -90,5 +125,6 @@ def begin_initial(run: RunDirectory[Any], config: RunConfig, learner: Trainable,
         "logs": {METRICS: 0, EPISODES: 0},
     }  # fmt: skip
     save_checkpoint(run.checkpoint_folder, 0, learner.snapshot(), info, 1)
-    origin = {"path": str(source.path.absolute()), "update": source.update, "policies": source.text}
+    path = source.path if is_model(source.path) else source.path.absolute()
+    origin = {"path": str(path), "update": source.update, "policies": source.text}
     add_event(run.path, 0, init=origin)

@@ -23,12 +23,17 @@ def load_policy(
     """
     path = Path(path)
     if is_file(path):
-        saved = read_policy_file(_file_of(path), network)._replace(path=path)
+        saved = read_policy(path, network)
     else:
         saved = _in_checkpoint(checkpoint_in(path), network)
     if check:
         check(saved.config)
     return target_named(str(saved.config.get("target", ""))).policy(saved)
+
+
+def read_policy(path: Path, network: MakeModule | None = None) -> Saved:
+    """Contents of a policy file or a model."""
+    return read_policy_file(_file_of(path), network)._replace(path=path)
 
 
 def _in_checkpoint(path: Path, network: MakeModule | None) -> Saved:

@@ -4,14 +4,17 @@ The file is safetensors; the settings are JSON in its header. Reading one execut
 """
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
+from torch import Tensor
 
 from cavalcade.core.errors import RunError
 from cavalcade.core.files import check_file, plain_json
+from cavalcade.policy.mlp import ACTS_ONLY, MlpSpec
 from cavalcade.policy.module import MakeModule
 from cavalcade.ppo.snapshot import Counters, Snapshot
 from cavalcade.ppo.state import MOMENTS
@@ -35,7 +38,10 @@ def write_policy_file(path: Path, checkpoint: Path, member: int) -> None:
         network["contexts"] = network["contexts"][rows]
         config |= {"policies": 1, "seed": config["seed"] + member} if "policies" in config else {}
     moments = {name: found.learner[name] for name in MOMENTS if name in found.learner}
-    tensors = {_POLICY + name: tensor[rows].contiguous() for name, tensor in found.policy.items()}
+    policy = found.policy
+    if "critic_values" in network:
+        policy, moments, network = _acting(policy, moments, network)
+    tensors = {_POLICY + name: tensor[rows].contiguous() for name, tensor in policy.items()}
     tensors |= {_LEARNER + name: tensor[rows].contiguous() for name, tensor in moments.items()}
     header = {"format": FORMAT, "config": config, "network": network, "updates": found.snapshot.counters.updates}
     try:
@@ -43,6 +49,22 @@ def write_policy_file(path: Path, checkpoint: Path, member: int) -> None:
             save_file(tensors, aside, {_HEADER: json.dumps(header)})
     except (OSError, SafetensorError) as error:
         raise RunError(f"{path} cannot be written: {error}") from None
+
+
+def _acting(
+    policy: Mapping[str, Tensor], moments: Mapping[str, Tensor], network: Mapping[str, Any]
+) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, Any]]:
+    """What acting needs of policies whose critics saw the true state; nobody else could use their values."""
+    names = ("inputs", "actions", "hidden", "context")
+    spec = MlpSpec(*(network[name] for name in names), critic_values=network["critic_values"])
+    seen = spec.inputs - spec.critic_values
+    wide = [name for name, tensor in moments.items() if tensor.dim() > 1]
+    described = {name: value for name, value in network.items() if name != "critic_values"}
+    return (
+        spec.acting(policy),
+        dict(moments) | {name: moments[name][:, :seen] for name in wide},
+        described | {"inputs": seen, ACTS_ONLY: True},
+    )
 
 
 def read_policy_file(path: Path, network: MakeModule | None = None) -> Saved:

@@ -16,7 +16,7 @@ from cavalcade.core.jit import all_threads
 from cavalcade.core.threads import cores, use_threads, use_torch_threads
 from cavalcade.policy.cnn import CnnSpec
 from cavalcade.policy.heads import Choice, Head, head_from
-from cavalcade.policy.mlp import MlpSpec
+from cavalcade.policy.mlp import ACTS_ONLY, MlpSpec
 from cavalcade.policy.module import ModuleSpec
 from cavalcade.policy.weights import weights_from
 from cavalcade.ppo.distributed import Ranks
@@ -89,8 +89,11 @@ def load_population(kind: Any, saved: Saved, **options: Any) -> MlpPolicy:
     config, network, learner = from_dict(kind, saved.config), saved.network, saved.snapshot.learner
     head = head_from(network.get("head", Choice.kind), network.get("sizes", [network["actions"]]))
     spec = _spec(saved, head)
-    first = next(iter(saved.snapshot.policy.values()))
-    weights = weights_from(spec, saved.snapshot.policy, len(first), first.dtype).numpy()
+    named = dict(saved.snapshot.policy)
+    first = next(iter(named.values()))
+    if isinstance(spec, MlpSpec) and network.get(ACTS_ONLY):
+        named |= spec.silent_critic(len(first), first.dtype)
+    weights = weights_from(spec, named, len(first), first.dtype).numpy()
     moments = [learner[f"observation_{name}"].numpy() for name in ("count", "mean", "square")]
     shift, scale = scaling_from(*moments, normalise=config.ppo.normalise_observations)
     if isinstance(spec, MlpSpec) and (critic := spec.critic_values):

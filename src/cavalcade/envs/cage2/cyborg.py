@@ -141,6 +141,8 @@ class Cyborg(Cage2):
     ):
         if options.get("variant", "challenge") != "challenge":
             raise ConfigError("variant is workflow; CybORG itself has challenge only")
+        if "belief" in options.get("extras", ()):
+            raise ConfigError("extras has belief, which is computed in our simulator only; leave it out")
         super().__init__(num_envs, red="sleep", horizon=horizon, autoreset=False, threads=1, **options)
         source = cyborg_source(
             checkout, python, red=red, green=green, horizon=horizon, true_state_every=true_state_every

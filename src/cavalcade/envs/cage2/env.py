@@ -16,6 +16,7 @@ from cavalcade.core.rng import STREAMS
 from cavalcade.envs.cage2 import cpu, observe
 from cavalcade.envs.cage2.changes import CHANGED, Scenario
 from cavalcade.envs.cage2.game import Outputs, Params
+from cavalcade.envs.cage2.observed_belief import ObservedBelief
 from cavalcade.envs.cage2.own_red import MEMORY
 from cavalcade.envs.cage2.red_choice import Red, RedChoices, red_codes
 from cavalcade.envs.cage2.reward import OBJECTIVES, PARTS
@@ -41,7 +42,8 @@ class Cage2(Environment):
         horizon: steps per episode; 0 for no end.
         objective: what rewards add up to: the return, or protocol, the nine-cell score: each reward is multiplied by
             the number of the protocol's horizons (30, 50, 100) that count its step.
-        extras: observation extras after the 52 values of the table, any of scans, decoys, action, time, elapsed, truth.
+        extras: observation extras after the 52 values of the table, any of scans, decoys, action, time, elapsed, belief
+            (what Blue can conclude: `ObservedBelief`), truth.
         critic: what critics see: the observation, or true-state: the last `critic_values` values of an observation are
             then the hidden state, which policies must not see.
         scenario: changes to the scenario, as {"detection": 0.5}; the game is then not that of the challenge.
@@ -109,6 +111,10 @@ class Cage2(Environment):
         self._choices = RedChoices(own) if own else None
         if own and self.params.red_delay:
             raise ConfigError(f"red_delay is {self.params.red_delay} with red {own[0].label}; let it wait by itself")
+        if own and bits & observe.BELIEF:
+            raise ConfigError(
+                f"extras has belief with red {own[0].label}; beliefs are over the agents of the challenge"
+            )
         self._allocate(num_envs)
         self.state.red_setting[:] = codes
         if self._choices:
@@ -144,7 +150,7 @@ class Cage2(Environment):
             self.state.episode[rows] += 1
         elif indices is not None:
             raise StateError("the first reset was given indices; it must begin all environments, leave them out")
-        cpu.begin(self.state, rows)
+        self._begin(rows)
         self._shown(rows)
         return self.buffers
 
@@ -166,12 +172,14 @@ class Cage2(Environment):
             raise StateError("recv without actions; call send(actions) first")
         self._choose_red()
         cpu.step(self.state, self.params, self._actions, self._outputs, self.threads)
+        self._follow()
         return self.buffers
 
     def save_state(self, indices: ArrayLike | None = None) -> SavedState:
         """A copy of the games by field of `State`, one row per environment."""
         rows = self._rows(indices)
         saved = {name: self._by_row(name)[rows].copy() for name in GAME_FIELDS}
+        saved |= self._belief.save(rows) if self._belief else {}
         return saved | {RED_MEMORY: self._red_memory[rows].copy()} if self._choices else saved
 
     def load_state(self, saved: SavedState, indices: ArrayLike | None = None) -> None:
@@ -179,12 +187,16 @@ class Cage2(Environment):
         rows = self._rows(indices)
         check_saved(saved, len(rows))
         self._check_reds(saved, len(rows))
+        if self._belief:
+            self._belief.check(saved, len(rows))
         if indices is not None and not self._begun:
             raise StateError("load_state with indices before the first reset; call reset() once")
         for name in GAME_FIELDS:
             self._by_row(name)[rows] = saved[name]
         if self._choices:
             self._red_memory[rows] = saved[RED_MEMORY]
+        if self._belief:
+            self._belief.load(saved, rows)
         self._shown(rows)
 
     def clone(self, indices: ArrayLike | None = None) -> Self:
@@ -202,6 +214,7 @@ class Cage2(Environment):
         self._sent = self._begun = False
         self.state = allocate(num_envs)
         self._red_memory = np.zeros((num_envs if self._choices else 0, MEMORY), np.int64)
+        self._belief = ObservedBelief(num_envs, self.params) if self.params.extras & observe.BELIEF else None
         self._outputs = _outputs(num_envs, self.params.extras, self._dtype)
         self.buffers = Buffers(
             observation=self._outputs.values,
@@ -234,6 +247,17 @@ class Cage2(Environment):
         indices = np.tile(np.arange(self._first_index, self._first_index + share, dtype=np.uint64), seeds.size)
         cpu.derive_keys(self._stream, np.repeat(seeds.astype(np.uint64), share), indices, self.state.key)
         self.state.episode[:] = 0
+
+    def _begin(self, rows: NDArray[np.int64]) -> None:
+        """Begins games."""
+        cpu.begin(self.state, rows)
+        if self._belief:
+            self._belief.begin(self.state, rows)
+
+    def _follow(self) -> None:
+        """Takes the latest step into Blue's belief, if that is observed."""
+        if self._belief:
+            self._belief.follow(self.state, self._actions, self._outputs, self.threads)
 
     def _choose_red(self) -> None:
         """Ends the wait for actions; asks user-defined Reds for theirs."""
@@ -271,6 +295,8 @@ class Cage2(Environment):
         self._begun = True
         self._sent = False
         cpu.show(self.state, self.params, self._outputs, rows)
+        if self._belief:
+            self._belief.show(self._outputs, rows)
 
 
 def scenario_of(given: Scenario | Mapping[str, float] | None) -> Scenario:

@@ -18,6 +18,7 @@ from cavalcade.envs.cage2.scenario import (
     FIRST_DECOY,
     FIRST_DECOY_ACTION,
     HARAKA,
+    MIXED,
     NO_ACTIVITY,
     NUM_ACTIONS,
     NUM_BITS,
@@ -40,13 +41,19 @@ from cavalcade.envs.cage2.scenario import (
 from cavalcade.envs.cage2.truth import TRUTH_BITS, TRUTH_VALUES, TRUTH_WORDS, write_truth
 
 # Extras, as bits of `Params.extras`, in the order in which they follow the table.
-EXTRAS = ("scans", "decoys", "action", "time", "elapsed", "truth")
-SCANS, DECOYS, ACTION, TIME, ELAPSED, TRUTH = (1 << i for i in range(6))
+EXTRAS = ("scans", "decoys", "action", "time", "elapsed", "belief", "truth")
+SCANS, DECOYS, ACTION, TIME, ELAPSED, BELIEF, TRUTH = (1 << i for i in range(7))
 UNOFFICIAL = ("time", "truth")  # what the protocol does not tell Blue
 # Steps after which a bit of `elapsed` is set: a thermometer, finer before the ends of the protocol's horizons.
 ELAPSED_STEPS = np.array([3, 6, 10, 15, 20, 25, 28, 30, 35, 40, 45, 48, 50, 60, 70, 80, 90, 95, 98], np.int64)
-EXTRA_WORDS = (1, 2, 1, 1, 1, TRUTH_WORDS)
-EXTRA_VALUES = (2 * NUM_HOSTS, NUM_DECOYS * NUM_HOSTS, 2 * NUM_HOSTS, 1, len(ELAPSED_STEPS), TRUTH_VALUES)
+# Bits of the belief, LEVELS for each probability: of user-level sessions, of privileged ones, of the three agents.
+LEVELS = 4
+BELIEF_BITS = np.array([LEVELS * NUM_HOSTS, LEVELS * NUM_HOSTS, LEVELS * MIXED], np.int64)
+BELIEF_WORDS, BELIEF_VALUES = len(BELIEF_BITS), int(BELIEF_BITS.sum())
+EXTRA_WORDS = (1, 2, 1, 1, 1, BELIEF_WORDS, TRUTH_WORDS)
+EXTRA_VALUES = (
+    2 * NUM_HOSTS, NUM_DECOYS * NUM_HOSTS, 2 * NUM_HOSTS, 1, len(ELAPSED_STEPS), BELIEF_VALUES, TRUTH_VALUES,
+)  # fmt: skip
 _ELAPSED_BITS = len(ELAPSED_STEPS)
 _DECOYS_PER_WORD = NUM_DECOYS // 2
 _MASK_BITS = _DECOYS_PER_WORD * NUM_HOSTS  # in each word
@@ -186,6 +193,8 @@ def write_words(s, p, e, words):
     if p.extras & ELAPSED:
         words[e, w] = elapsed_bits(np.int64(s.step[e]))
         w += 1
+    if p.extras & BELIEF:  # `ObservedBelief` writes it
+        w += BELIEF_WORDS
     if p.extras & TRUTH:
         write_truth(s, e, words, w)
 
@@ -218,6 +227,11 @@ def write_values(p, e, words, values):
     if p.extras & ELAPSED:
         write_bits(words[e, w], _ELAPSED_BITS, values, e, column)
         column, w = column + _ELAPSED_BITS, w + 1
+    if p.extras & BELIEF:
+        for i in range(BELIEF_WORDS):
+            write_bits(words[e, w + i], BELIEF_BITS[i], values, e, column)
+            column += BELIEF_BITS[i]
+        w += BELIEF_WORDS
     if p.extras & TRUTH:
         for i in range(TRUTH_WORDS):
             write_bits(words[e, w + i], TRUTH_BITS[i], values, e, column)

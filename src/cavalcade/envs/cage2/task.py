@@ -22,9 +22,10 @@ class Cage2Task(Settings):
     """Whether Green scans ports."""
     horizon: int = whole(100, 1)
     """Steps per episode."""
-    extras: tuple[Literal["scans", "decoys", "action", "time", "elapsed", "truth"], ...] = ()
+    extras: tuple[Literal["scans", "decoys", "action", "time", "elapsed", "belief", "truth"], ...] = ()
     """Observation extras besides the 52 values of the table. elapsed counts the steps taken; time those that are left,
-    which the official protocol does not tell; truth is the hidden state: scores are then bounds, not results."""
+    which the official protocol does not tell; belief is what Blue can conclude from all that it saw (CPU only, slow);
+    truth is the hidden state: scores are then bounds, not results."""
 
     def __post_init__(self):
         super().__post_init__()

@@ -241,7 +241,7 @@ class WorkflowCage2(Cage2, WorkflowEnvironment):
         cpu.derive_keys(self._stream, np.full(len(rows), seed, np.uint64), np.arange(len(rows), dtype=np.uint64), keys)
         self.state.key[rows] = keys
         self.state.episode[rows] = 0
-        cpu.begin(self.state, rows)
+        self._begin(rows)
         begin(self.state, self.track, rows)
         self._shown(rows)
 
@@ -263,6 +263,7 @@ class WorkflowCage2(Cage2, WorkflowEnvironment):
             step_threads(s, p, self._actions, out, *tracked, threads)
         else:
             step_range(s, p, self._actions, out, *tracked, 0, n)
+        self._follow()
         return self.buffers
 
     def save_state(self, indices: ArrayLike | None = None) -> SavedState:

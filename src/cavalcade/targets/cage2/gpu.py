@@ -23,6 +23,8 @@ def cuda_device(name: Device, ppo: PPOConfig, task: Cage2Task) -> tuple[torch.de
             check_device()
             check(ppo, task.horizon)
             check_gpu(task.red)
+            if "belief" in task.extras:
+                raise ConfigError("extras has belief, which no GPU computes; leave it out or take --device cpu")
         except (ConfigError, ImportError) as error:
             if name == "cuda":
                 raise

@@ -44,6 +44,8 @@ class Planner:
     def __init__(self, policy: MlpPolicy, continuations: int, *, seed: int = 0):
         if policy.policies != 1 or policy.recurrent or policy.mask:
             raise ConfigError(f"{policy.path} cannot look ahead; that needs one feed-forward policy without an order")
+        if "belief" in policy.config.task.extras:
+            raise ConfigError(f"{policy.path} observes a belief; only policies without that extra look ahead")
         self.continuations = at_least("continuations", continuations, 0)
         self._seed = seed
         self._policy, self._actor = policy, DistinctRunner(policy.runner(0))
