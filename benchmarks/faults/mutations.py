@@ -7,6 +7,7 @@ import random
 import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -18,10 +19,10 @@ def mutations(path: Path, other: Path, rng: random.Random, flips: int) -> Iterat
     """Names of faults, and what breaks a file so; other: a file in its place; flips: number of single bits."""
     content = path.read_bytes()
     for percent in range(100):
-        yield f"cut to {percent} %", _writes(content[: len(content) * percent // 100])
+        yield f"cut to {percent} %", _cut(content, len(content) * percent // 100)
     for _ in range(flips if content else 0):
         place, bit = rng.randrange(len(content)), rng.randrange(8)
-        yield f"bit {bit} of byte {place}", _writes(_flipped(content, place, bit))
+        yield f"bit {bit} of byte {place}", _flipped(content, place, bit)
     for name, found in REPLACED.items():
         yield name, found
     if other.is_file():
@@ -31,11 +32,19 @@ def mutations(path: Path, other: Path, rng: random.Random, flips: int) -> Iterat
 
 
 def _writes(content: bytes) -> Break:
-    return lambda path: _removed(path).write_bytes(content) and None
+    def write(path: Path) -> None:
+        _removed(path).write_bytes(content)
+
+    return write
 
 
-def _flipped(content: bytes, place: int, bit: int) -> bytes:
-    return content[:place] + bytes([content[place] ^ (1 << bit)]) + content[place + 1 :]
+def _cut(content: bytes, length: int) -> Break:
+    return lambda path: _writes(content[:length])(path)
+
+
+def _flipped(content: bytes, place: int, bit: int) -> Break:
+    flipped = bytes([content[place] ^ (1 << bit)])
+    return lambda path: _writes(content[:place] + flipped + content[place + 1 :])(path)
 
 
 def _removed(path: Path) -> Path:
@@ -122,7 +131,7 @@ def _of_arrays(content: bytes) -> Iterator[tuple[str, bytes]]:
     with np.load(io.BytesIO(content), allow_pickle=False) as archive:
         arrays = {name: archive[name] for name in archive.files}
 
-    def saved(**more: object) -> bytes:
+    def saved(**more: Any) -> bytes:
         out = io.BytesIO()
         np.savez(out, allow_pickle=True, **(arrays | more))
         return out.getvalue()

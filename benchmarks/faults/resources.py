@@ -18,8 +18,9 @@ from termios import TIOCSCTTY
 from typing import Any
 
 from benchmarks.faults.commands import CAGE2, COMMANDS, PPO, left_by, run, status_of
-from benchmarks.faults.crashes import HangError, Undisturbed, limited
-from benchmarks.faults.journal import full_disk, recording
+from benchmarks.faults.crashes import Undisturbed
+from benchmarks.faults.forked import HangError, forked
+from benchmarks.faults.journal import NEED_ROOM, full_disk, recording
 from benchmarks.faults.table import Tally
 
 LONG = [*CAGE2, "--episodes", "4000", "--checkpoint-every", "50"]
@@ -80,20 +81,30 @@ class Child:
 def full_disks(tally: Tally, folder: Path, count: int, share: tuple[int, int]) -> None:
     """No space from each operation on; then there is room again."""
     for name in COMMANDS:
-        whole = Undisturbed(COMMANDS[name], folder / name.replace(" ", "-"))
-        step = max(1, len(whole.ops) // count) if count else 1
-        for at in range(0, len(whole.ops), step)[share[0] :: share[1]]:
-            place = whole.after(whole.start, folder / "full")
-            with limited(60), recording(place / whole.command.place, full_disk(at)):
-                status, errors = status_of(whole.command.first(place))
-            row = f"disk full, {name}"
+        row, whole = f"disk full, {name}", Undisturbed(COMMANDS[name], folder / name.replace(" ", "-"))
+        places = [at for at, op in enumerate(whole.ops) if op.kind in NEED_ROOM]
+        step = max(1, len(places) // count) if count else 1
+        for at in places[::step][share[0] :: share[1]]:
+            if tally.late(row):
+                continue
             tally.add(row, "tried")
-            if status == 2 and len(errors.strip().splitlines()) != 1:
-                tally.fail(row, f"operation {at} ({whole.ops[at]}): {errors}")
-            elif status not in (0, 2):
-                tally.fail(row, f"operation {at} ({whole.ops[at]}): exit {status}: {errors}")
-            elif wrong := whole.goes_on(place):
+            if wrong := _full_disk(whole, folder / "full", at):
                 tally.fail(row, f"operation {at} ({whole.ops[at]}): {wrong}")
+
+
+def _full_disk(whole: Undisturbed, folder: Path, at: int) -> str:
+    place = whole.after(whole.start, folder)
+
+    def first() -> tuple[int, str]:
+        with recording(place / whole.command.place, full_disk(at)):
+            return status_of(whole.command.first(place))
+
+    ended = forked(first, seconds=60)
+    status, errors = ended.value or (0, "")
+    if ended.wrong or status not in (0, 2) or (status == 2 and len(errors.strip().splitlines()) != 1):
+        return ended.wrong or f"exit {status}: {errors}"
+    ended = forked(whole.goes_on, place, seconds=60)
+    return ended.wrong or ended.value
 
 
 def in_child(limit: Callable[[], None], *more: str) -> Callable[[Path, dict[str, bytes]], str]:

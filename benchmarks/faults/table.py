@@ -41,8 +41,8 @@ class Tally:
         for row, faults in plain["faults"].items():
             self.faults.setdefault(row, []).extend(faults)
 
-    def text(self) -> str:
-        return json.dumps({"counts": self.counts, "faults": self.faults})
+    def text(self, **more: object) -> str:
+        return json.dumps({**more, "counts": self.counts, "faults": self.faults})
 
     @property
     def lost(self) -> int:
