@@ -4,7 +4,8 @@
     python -m tools.figures measure sim speedup       # speeds do: on a quiet machine only
     python -m tools.figures write                     # the tables between <!-- figures: NAME --> and <!-- end -->
 
-A table without a file in docs/data/figures stays as it is.
+A table without a file in docs/data/figures stays as it is. Tables of faults are made from docs/data/faults.jsonl, to
+which `python -m benchmarks.faults --results` appends.
 """
 
 import json
@@ -15,6 +16,9 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from benchmarks.faults.results import FILE as FAULTS
+from benchmarks.faults.results import read, totals
 
 from tools.doc_blocks import ROOT, pages
 
@@ -28,6 +32,13 @@ class Figure(NamedTuple):
 
     commands: list[str]
     table: Callable[[list[Any]], Rows]
+
+
+def faults(part: str) -> Rows:
+    """What was tried, by row and column; empty if nothing was."""
+    found = [tally for tally in totals(read(FAULTS)) if tally.title == part] if FAULTS.exists() else []
+    for tally in found:
+        yield from tally.rows()
 
 
 def scores(found: list[Any]) -> Rows:
@@ -77,6 +88,7 @@ FIGURES = {
     ),
     "sim": Figure(["bench sim"], stepping),
 }  # fmt: skip
+_FAULTS = "faults_"  # and the name of a part
 
 
 def measure(names: list[str]) -> None:
@@ -117,9 +129,15 @@ def _between(place: str) -> str:
 def _markdown(name: str) -> str:
     """A table as Markdown; empty if it was not measured."""
     file = DATA / f"{name}.json"
-    if not file.exists():
+    if name.startswith(_FAULTS):
+        made = list(faults(name.removeprefix(_FAULTS)))
+    elif file.exists():
+        made = list(FIGURES[name].table(json.loads(file.read_text())["found"]))
+    else:
+        made = []
+    if not made:
         return ""
-    head, *rows = FIGURES[name].table(json.loads(file.read_text())["found"])
+    head, *rows = made
     rule = ["---", *("---:" for _ in head[1:])]
     return "".join(f"| {' | '.join(row)} |\n" for row in (head, rule, *rows))
 

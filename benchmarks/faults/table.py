@@ -48,13 +48,14 @@ class Tally:
     def lost(self) -> int:
         return sum(map(len, self.faults.values()))
 
-    def __str__(self) -> str:
+    def rows(self) -> list[list[str]]:
+        """The table: its head, a row for each kind, and their sums."""
         columns = list(dict.fromkeys(name for counts in self.counts.values() for name in counts if name != "faults"))
         columns.append("faults")
-        rows = [
-            [row, *(f"{counts[name]:,}" if counts[name] else "0" for name in columns)]
-            for row, counts in self.counts.items()
-        ]
-        total = [f"{sum(c[name] for c in self.counts.values()):,}" for name in columns]
-        lines = [[self.title, *columns], ["---"] * (len(columns) + 1), *rows, ["all", *total]]
-        return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+        rows = [[row, *(f"{counts[name]:,}" for name in columns)] for row, counts in self.counts.items()]
+        total = [f"{sum(counts[name] for counts in self.counts.values()):,}" for name in columns]
+        return [[self.title, *columns], *rows, ["all", *total]]
+
+    def __str__(self) -> str:
+        head, *rows = self.rows()
+        return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, ["---"] * len(head), *rows))
