@@ -1,7 +1,7 @@
 """Bad command lines and configurations, drawn by Hypothesis; and Gymnasium environments that misbehave.
 
-A command ends with 0 or 2 and one line, or it gets to the point where its work would begin. Trainings are prepared in
-full, with their environments and engine, and end before their first update.
+A command ends with 0 or 2 and one line, or it gets to the point where its work would begin, if that is long. Trainings
+are prepared in full, with their environments and engine, and end before their first update.
 """
 
 import contextlib
@@ -16,7 +16,8 @@ from typing import Any
 from unittest import mock
 
 import yaml
-from benchmarks.faults.commands import CAGE2, run, status_of
+from benchmarks.faults.commands import CAGE2, fresh, run, status_of
+from benchmarks.faults.copies import Copy
 from benchmarks.faults.files import BeganError
 from benchmarks.faults.forked import HangError, forked, limited
 from benchmarks.faults.misbehaving import TROUBLES
@@ -30,6 +31,9 @@ from cavalcade.cli.pages import commands, stored
 SECONDS = 10  # of computing, and six times as long of waiting: a hang
 WARM = 10  # command lines of each verb that are tried before, in this process
 BEGAN = -1
+READERS = ("export", "report", "evaluate", "record")
+RUN, INNER = "run", "outer/inner"  # a run, and where it is: also what a command writes two folders above is noticed
+TO_THE_END = ("export", "report", "search merge", "search audit", "models", "completion")  # their work is short
 _MODULES = {"verify mettagrid": "verify_mettagrid"}
 LEFT_OUT = (
     "watch",
@@ -43,6 +47,7 @@ LEFT_OUT = (
 )  # start other programs
 SMALL = ("--num-envs", "2", "--threads", "1", "--quiet")
 TEXTS = (
+    "run",
     "",
     " ",
     "x",
@@ -118,7 +123,9 @@ def before_work(command: str) -> Iterator[None]:
 
     with contextlib.ExitStack() as stack:
         verb = command.split()[0]
-        if verb == "train":
+        if command in TO_THE_END:
+            pass
+        elif verb == "train":
             stack.enter_context(mock.patch("cavalcade.runs.training.Training.train", began))
         elif verb == "search":
             stack.enter_context(mock.patch("cavalcade.cli.search._search", began))
@@ -151,10 +158,27 @@ def answer(args: list[str], folder: str) -> tuple[int, str]:
         os.chdir(here)
 
 
-def wrong_with(args: list[str]) -> str:
-    """What is wrong with how a command line is answered, in a process of its own; empty if nothing is."""
-    with tempfile.TemporaryDirectory() as folder:
-        ended = forked(answer, args, folder, seconds=SECONDS)
+class Place:
+    """A folder in which command lines are tried: with a run in it for those that read one, else empty."""
+
+    def __init__(self, folder: Path, command: str):
+        whole = fresh(folder / "whole")
+        (whole / INNER).mkdir(parents=True)
+        if command.split()[0] in READERS:
+            run([*CAGE2, "--run", str(whole / INNER / RUN)])
+        self.copy = Copy(whole, folder / "here")
+
+    def warm(self, args: list[str]) -> None:
+        """In this process: what is imported and compiled now, is so for all that are forked from it."""
+        with limited(SECONDS), contextlib.suppress(Exception, HangError):
+            answer(args, str(self.copy.path / INNER))
+        self.copy.restore()
+
+    def wrong_with(self, args: list[str]) -> str:
+        """What is wrong with how a command line is answered, in a process of its own; empty if nothing is."""
+        ended = forked(answer, args, str(self.copy.path / INNER), seconds=SECONDS)
+        changed = [name for name in self.copy.changed() if not name.endswith(".lock")]
+        self.copy.restore()
         if ended.wrong:
             return ended.wrong
         status, errors = ended.value
@@ -162,9 +186,9 @@ def wrong_with(args: list[str]) -> str:
             return f"exit {status}: {errors}"
         if status == 2 and len(errors.splitlines()) != 1:
             return f"{len(errors.splitlines())} lines: {errors}"
-        if status == 2 and (left := [path.name for path in Path(folder).rglob("*") if path.name != ".lock"]):
-            return f"refused, and wrote {', '.join(left)}"
-    return ""
+        if status == 2 and changed:
+            return f"refused, and wrote {', '.join(changed)}"
+        return ""
 
 
 def try_all(tally: Tally, options: Any, share: tuple[int, int]) -> None:
@@ -189,17 +213,13 @@ def command_lines(command: str, tally: Tally, count: int, number: int) -> None:
         if tally.late(command):
             return
         tally.add(command, "tried")
-        if wrong := wrong_with([*args, *more]):
+        if wrong := place.wrong_with([*args, *more]):
             tally.fail(command, f"{' '.join(map(repr, [*args, *more]))}: {wrong}")
 
-    def warm(args: list[str]) -> None:
-        """In this process: what is imported and compiled now, is so for all that are forked from it."""
-        with limited(SECONDS), tempfile.TemporaryDirectory() as folder, contextlib.suppress(Exception, HangError):
-            answer([*args, *more], folder)
-
     print(f"{count} command lines of {command} ...", flush=True)
-    with before_work(command):
-        _examples(lines(command), warm, WARM, number)
+    with tempfile.TemporaryDirectory() as folder, before_work(command):
+        place = Place(Path(folder), command)
+        _examples(lines(command), lambda args: place.warm([*args, *more]), WARM, number)
         _examples(lines(command), tried, count, number)
 
 
@@ -235,22 +255,23 @@ def recipes(tally: Tally, count: int, number: int) -> None:
     )
     inner = ("num_envs", "hidden", "gamma", "red", "horizon", "extras", "unknown", "schedule", 3)
     print(f"{count} recipes ...", flush=True)
-    with before_work("train cage2"), tempfile.TemporaryDirectory() as folder:
-        answer(["train", "cage2", *SMALL], folder)  # warm
-    for _ in range(count):
-        plain: Any = {rng.choice(names): rng.choice(odd) for _ in range(rng.randint(0, 4))}
-        for part in ("ppo", "task"):
-            if rng.random() < 0.5:
-                plain[part] = {rng.choice(inner): rng.choice(odd) for _ in range(rng.randint(0, 3))}
-        if tally.late("recipes"):
-            continue
-        with tempfile.TemporaryDirectory() as folder:
-            file = Path(folder) / "recipe.yaml"
+    with tempfile.TemporaryDirectory() as folder, before_work("train cage2"):
+        file = Path(folder) / "recipe.yaml"
+        args = ["train", "cage2", "--recipe", str(file), *SMALL]
+        place = Place(Path(folder) / "place", "train cage2")
+        file.write_text("{}")
+        place.warm(args)
+        for _ in range(count):
+            if tally.late("recipes"):
+                continue
+            plain: Any = {rng.choice(names): rng.choice(odd) for _ in range(rng.randint(0, 4))}
+            for part in ("ppo", "task"):
+                if rng.random() < 0.5:
+                    plain[part] = {rng.choice(inner): rng.choice(odd) for _ in range(rng.randint(0, 3))}
             file.write_text(yaml.safe_dump(rng.choice((plain, plain, plain, [plain], rng.choice(odd)))))
             tally.add("recipes", "tried")
-            with before_work("train cage2"):
-                if wrong := wrong_with(["train", "cage2", "--recipe", str(file), *SMALL]):
-                    tally.fail("recipes", f"{file.read_text()!r}: {wrong}")
+            if wrong := place.wrong_with(args):
+                tally.fail("recipes", f"{file.read_text()!r}: {wrong}")
 
 
 ENVIRONMENTS = "gym:benchmarks.faults.misbehaving"
