@@ -12,6 +12,7 @@ from cavalcade.core.errors import CavalcadeError, RunError
 from cavalcade.envs.cage2 import Cage2
 from cavalcade.envs.cage2.task import Cage2Task
 from cavalcade.runs.policies import load_policy, trained_on
+from cavalcade.runs.policy_file import read_header
 
 from ..cli.helpers import refused
 from ..cli.helpers import run as command
@@ -81,6 +82,11 @@ def test_damaged_and_foreign_files_are_refused(run, tmp_path, capsys):
     save_file(tensors, file, {"cavalcade": "[]"})
     with pytest.raises(CavalcadeError):
         load_policy(file)
+    file.write_bytes(content)
+    header = read_header(file)
+    header["network"]["contest"] = header["network"].pop("context")  # a flipped bit in its name
+    save_file(tensors, file, {"cavalcade": json.dumps(header)})
+    assert "does not describe a policy (KeyError: 'context')" in refused(capsys, "evaluate", file)
     assert "nothing to write" in refused(capsys, "export", run)
     assert "must end with .safetensors" in refused(capsys, "export", run, "--file", tmp_path / "policy.bin")
 
