@@ -1,6 +1,6 @@
-"""Faults by the thousand, from a seed: crashes, broken files, bad options, scarce resources, and a soak.
+"""Faults by the thousand, from a seed: crashes, broken files, bad options, full disks, scarce resources, and a soak.
 
-    python -m benchmarks.faults [crashes] [chains] [files] [options] [resources] [soak] [--seed 0] [--count N]
+    python -m benchmarks.faults [crashes] [chains] [files] [options] [disks] [resources] [soak] [--seed 0] [--count N]
     python -m benchmarks.faults totals
 
 Everything that is tried is printed, and a table at the end; the exit status is 1 if anything was lost. With --results

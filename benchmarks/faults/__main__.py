@@ -12,7 +12,7 @@ from typing import Any
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 os.environ.setdefault("NUMBA_NUM_THREADS", "1")  # cases are small; --jobs is for more cores
 
-PARTS = ("crashes", "chains", "files", "options", "resources", "soak")
+PARTS = ("crashes", "chains", "files", "options", "disks", "resources", "soak")
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Scarce resources: full disks, little memory, few descriptors, read-only folders, signals, terminals that vanish."""
+"""Scarce resources: little memory, few descriptors, read-only folders, signals, terminals that vanish."""
 
 import contextlib
 import fcntl
@@ -17,10 +17,8 @@ from pathlib import Path
 from termios import TIOCSCTTY
 from typing import Any
 
-from benchmarks.faults.commands import CAGE2, COMMANDS, PPO, left_by, run, status_of
-from benchmarks.faults.crashes import Undisturbed
-from benchmarks.faults.forked import HangError, forked
-from benchmarks.faults.journal import NEED_ROOM, full_disk, recording
+from benchmarks.faults.commands import CAGE2, PPO, left_by, run, status_of
+from benchmarks.faults.forked import HangError
 from benchmarks.faults.table import Tally
 
 LONG = [*CAGE2, "--episodes", "4000", "--checkpoint-every", "50"]
@@ -76,35 +74,6 @@ class Child:
         now = left_by(self.path)
         differ = sorted(name for name in now.keys() | whole.keys() if now.get(name) != whole.get(name))
         return f"differs: {', '.join(differ)}" if differ else ""
-
-
-def full_disks(tally: Tally, folder: Path, count: int, share: tuple[int, int]) -> None:
-    """No space from each operation on; then there is room again."""
-    for name in COMMANDS:
-        row, whole = f"disk full, {name}", Undisturbed(COMMANDS[name], folder / name.replace(" ", "-"))
-        places = [at for at, op in enumerate(whole.ops) if op.kind in NEED_ROOM]
-        step = max(1, len(places) // count) if count else 1
-        for at in places[::step][share[0] :: share[1]]:
-            if tally.late(row):
-                continue
-            tally.add(row, "tried")
-            if wrong := _full_disk(whole, folder / "full", at):
-                tally.fail(row, f"operation {at} ({whole.ops[at]}): {wrong}")
-
-
-def _full_disk(whole: Undisturbed, folder: Path, at: int) -> str:
-    place = whole.after(whole.start, folder)
-
-    def first() -> tuple[int, str]:
-        with recording(place / whole.command.place, full_disk(at)):
-            return status_of(whole.command.first(place))
-
-    ended = forked(first, seconds=60)
-    status, errors = ended.value or (0, "")
-    if ended.wrong or status not in (0, 2) or (status == 2 and len(errors.strip().splitlines()) != 1):
-        return ended.wrong or f"exit {status}: {errors}"
-    ended = forked(whole.goes_on, place, seconds=60)
-    return ended.wrong or ended.value
 
 
 def in_child(limit: Callable[[], None], *more: str) -> Callable[[Path, dict[str, bytes]], str]:
@@ -245,7 +214,7 @@ CASES: dict[str, Callable[[Path, dict[str, bytes]], str]] = {
 
 
 def try_all(tally: Tally, options: Any, share: tuple[int, int]) -> None:
-    """All cases once, and full disks at every operation, or at `count` of them."""
+    """All cases once."""
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         run([*LONG, "--run", str(folder / "whole")])
@@ -263,6 +232,3 @@ def try_all(tally: Tally, options: Any, share: tuple[int, int]) -> None:
                     tally.fail(name, wrong)
             except (HangError, subprocess.TimeoutExpired) as error:
                 tally.fail(name, f"hangs: {error}")
-        if not options.only or "disk full" in options.only:
-            print("disk full ...", flush=True)
-            full_disks(tally, folder, options.count, share)
