@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 _SHOWN = 12  # faults printed of each kind
+_MOST = "most "  # columns whose names begin so are maxima, all others are sums
 
 
 @dataclass
@@ -27,6 +28,11 @@ class Tally:
     def add(self, row: str, column: str, count: int = 1) -> None:
         self.counts.setdefault(row, Counter())[column] += count
 
+    def most(self, row: str, column: str, value: int) -> None:
+        """Raises a maximum."""
+        counts = self.counts.setdefault(row, Counter())
+        counts[_MOST + column] = max(counts[_MOST + column], value)
+
     def fail(self, row: str, what: str) -> None:
         self.add(row, "faults")
         self.faults.setdefault(row, []).append(" ".join(what.split()))
@@ -37,7 +43,11 @@ class Tally:
         """Adds what another process found, see `text`."""
         plain = json.loads(text)
         for row, counts in plain["counts"].items():
-            self.counts.setdefault(row, Counter()).update(counts)
+            for column, count in counts.items():
+                if column.startswith(_MOST):
+                    self.most(row, column.removeprefix(_MOST), count)
+                else:
+                    self.add(row, column, count)
         for row, faults in plain["faults"].items():
             self.faults.setdefault(row, []).extend(faults)
 
@@ -53,7 +63,11 @@ class Tally:
         columns = list(dict.fromkeys(name for counts in self.counts.values() for name in counts if name != "faults"))
         columns.append("faults")
         rows = [[row, *(f"{counts[name]:,}" for name in columns)] for row, counts in self.counts.items()]
-        total = [f"{sum(counts[name] for counts in self.counts.values()):,}" for name in columns]
+        together = [
+            (max if name.startswith(_MOST) else sum)(counts[name] for counts in self.counts.values())
+            for name in columns
+        ]
+        total = [f"{count:,}" for count in together]
         return [[self.title, *columns], *rows, ["all", *total]]
 
     def __str__(self) -> str:
