@@ -79,6 +79,7 @@ def test_damaged_and_foreign_files_are_refused(run, tmp_path, capsys):
     save_file(tensors, file, {"cavalcade": json.dumps({"format": 1})})
     with pytest.raises(RunError, match="cannot be read"):
         load_policy(file)
+    assert "its header has no settings" in refused(capsys, "evaluate", file)
     save_file(tensors, file, {"cavalcade": "[]"})
     with pytest.raises(CavalcadeError):
         load_policy(file)

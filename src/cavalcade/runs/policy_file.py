@@ -83,6 +83,8 @@ def read_header(path: Path) -> dict[str, Any]:
         raise RunError(
             f"{path} is not a policy file of format {FORMAT}; write one with: cavalcade export RUN --file FILE"
         )
+    if not all(isinstance(header.get(name), dict) for name in ("config", "network")):
+        raise RunError(f"{path} cannot be read: its header has no settings; restore it")
     return header
 
 
