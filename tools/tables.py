@@ -3,14 +3,18 @@
 import json
 import re
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
+from benchmarks.faults.results import FILE as FAULTS
+from benchmarks.faults.results import read, totals
 from tools.doc_blocks import ROOT
 
 DATA = ROOT / "docs" / "data" / "figures"
 CARDS = ROOT / "src" / "cavalcade" / "models"
 Rows = Iterator[list[str]]
 _REFERENCE = re.compile(r"\{(.+?)\}")  # in a recorded table: {figure: row: column}
+_FAULTS = ("crashes", "chains", "files", "options", "disks", "resources")
 _REDS, _HORIZONS = ("bline", "meander"), (30, 50, 100)
 _REDS_SHOWN = {"bline": "B_line", "meander": "Meander"}
 
@@ -187,6 +191,14 @@ def _effect(interval: list[float], binding: float) -> str:
     return f"{text}, binds {binding:.2g}" if binding else f"{text}, never binds"
 
 
+# Faults.
+
+
+def faults(part: str) -> Rows:
+    """What was tried of a part, by row and column."""
+    yield from next((tally.rows() for tally in totals(read(FAULTS)) if tally.title == part), [[part, "tried"]])
+
+
 FIGURES = {
     "cards": Figure(cards, align="llrllr"),
     "models": Figure(
@@ -206,6 +218,7 @@ FIGURES = {
     "sim": Figure(stepping, ("bench sim",), "r"),
     "train": Figure(trainers, ("bench train --parts speed",)),
     "speedup": Figure(optimisations, ("bench speedup",), "lrrl"),
+    **{f"faults_{part}": Figure(partial(faults, part)) for part in _FAULTS},
 }
 
 

@@ -1,16 +1,15 @@
 """Crashes: every operation of a short run is its last, by kill -9 or power cut; it goes on and must end equal."""
 
-import contextlib
 import random
 import shutil
-import signal
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from benchmarks.faults.commands import COMMANDS, TEMPORARY, Command, UndisturbedError, fresh, left_by, run, status_of
 from benchmarks.faults.disk import KEPT, Disk, Op, after_kill, after_power_loss
+from benchmarks.faults.forked import forked
 from benchmarks.faults.journal import recording
 from benchmarks.faults.table import Tally
 
@@ -87,13 +86,7 @@ class Undisturbed:
 
     def goes_on(self, folder: Path) -> str:
         """Runs the command again: empty if it ends as the undisturbed one, else what is wrong."""
-        with limited(SECONDS):
-            try:
-                status, errors = status_of(self.command.again(folder))
-            except BaseException as error:
-                if isinstance(error, KeyboardInterrupt):
-                    raise
-                return f"traceback {type(error).__name__}: {error}"
+        status, errors = status_of(self.command.again(folder))
         if status:
             return f"refused with {status}: {errors.strip()}"
         now = without_older(left_by(folder / self.command.place, exact=self.command.exact), self.left)
@@ -101,29 +94,6 @@ class Undisturbed:
             return f"temporary files stay: {', '.join(stay)}"
         differ = sorted(name for name in now.keys() | self.left.keys() if now.get(name) != self.left.get(name))
         return f"differs: {', '.join(differ)}" if differ else ""
-
-
-class HangError(BaseException):
-    """Something takes too long; nobody catches it."""
-
-
-@contextlib.contextmanager
-def limited(seconds: int) -> Iterator[None]:
-    """Raises `HangError` in a block that computes for longer, or that waits for six times as long."""
-
-    def late(number, _frame):
-        raise HangError(f"{'waits' if number == signal.SIGALRM else 'computes'} for more than {seconds} s")
-
-    before = [(number, signal.signal(number, late)) for number in (signal.SIGALRM, signal.SIGPROF)]
-    signal.setitimer(signal.ITIMER_REAL, 6 * seconds)
-    signal.setitimer(signal.ITIMER_PROF, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.setitimer(signal.ITIMER_PROF, 0)
-        for number, handler in before:
-            signal.signal(number, handler)
 
 
 def promised(ops: Sequence[Op]) -> str:
@@ -150,49 +120,33 @@ def without_older(now: dict[str, bytes], left: dict[str, bytes]) -> dict[str, by
 
 def every(name: str, tally: Tally, *, seed: int, count: int = 0, share: tuple[int, int] = (0, 1)) -> None:
     """Crashes a command at every operation, or at `count` of them; share: which of how many parts to do."""
-    rng = random.Random(f"{seed} {name}")
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         whole = Undisturbed(COMMANDS[name], folder)
         found = list(points(whole.ops))
         tally.add(name, "operations", len(whole.ops) if share[0] == 0 else 0)
-        chosen = sorted(rng.sample(found, count)) if 0 < count < len(found) else found
+        chosen = sorted(random.Random(f"{seed} {name}").sample(found, count)) if 0 < count < len(found) else found
         seen: dict[tuple, str] = {}
         for point in chosen[share[0] :: share[1]]:
             if tally.late(name):
                 continue
-            disk = point.disk(whole.start, whole.ops, rng)
+            disk = point.disk(whole.start, whole.ops, random.Random(f"{seed} {name} {point}"))
             key = tuple(sorted((path, disk.contents.get(file, b"")) for path, file in disk.entries.items()))
-            if key not in seen:  # another point left the same
-                seen[key] = whole.broken(disk, whole.ops[: point.done])
-                seen[key] = seen[key] or whole.goes_on(whole.after(disk, folder / "crashed"))
+            if key not in seen:  # else another point left the same
+                seen[key] = whole.broken(disk, whole.ops[: point.done]) or _goes_on(whole, disk, folder / "crashed")
+                tally.add(name, "resumed")
             _count(tally, name, point, whole.ops, seen[key])
 
 
-def chains(names: Sequence[str], tally: Tally, *, seed: int, count: int) -> None:
-    """Crashes drawn by a seed, up to three in a row: also while a run is being resumed."""
-    with tempfile.TemporaryDirectory() as place:
-        wholes = {name: Undisturbed(COMMANDS[name], Path(place) / name.replace(" ", "-")) for name in names}
-        for number in range(count):
-            rng = random.Random(f"{seed} chain {number}")
-            name = rng.choice(list(names))
-            if tally.late(f"{name}, chains"):
-                continue
-            whole, folder = wholes[name], Path(place) / "crashed"
-            point = rng.choice(list(points(whole.ops)))
-            disk = point.disk(whole.start, whole.ops, rng)
-            for _ in range(rng.randint(0, 2)):
-                whole.after(disk, folder)
-                with recording(folder / whole.command.place) as journal:
-                    status_of(whole.command.again(folder))
-                point = rng.choice(list(points(journal.ops)))
-                disk = point.disk(journal.start, journal.ops, rng)
-            wrong = whole.goes_on(whole.after(disk, folder))
-            _count(tally, f"{name}, chains", point, whole.ops, wrong and f"chain {number} of seed {seed}: {wrong}")
+def _goes_on(whole: Undisturbed, disk: Disk, folder: Path) -> str:
+    """Sets a folder up as a crash left it and runs the command again, in a process of its own."""
+    whole.after(disk, folder)
+    ended = forked(whole.goes_on, folder, seconds=SECONDS)
+    return ended.wrong or ended.value
 
 
 def _count(tally: Tally, name: str, point: Point, ops: Sequence[Op], wrong: str) -> None:
-    tally.add(name, "power cuts" if point.how in KEPT else "kills")
+    tally.add(name, "crashes")
     if not wrong:
         tally.add(name, "equal")
     else:
@@ -200,18 +154,11 @@ def _count(tally: Tally, name: str, point: Point, ops: Sequence[Op], wrong: str)
         tally.fail(name, f"{point.how} after operation {point.done} ({last}): {wrong}")
 
 
-def try_all(tally: Tally, options, share: tuple[int, int]) -> None:
-    """Every operation of every command, or `count` of each; and as many chains drawn by the seed."""
-    names = options.only or list(COMMANDS)
-    for name in names:
+def try_all(tally: Tally, options: Any, share: tuple[int, int]) -> None:
+    """Every operation of every command, or `count` of each."""
+    for name in options.only or COMMANDS:
         print(f"crashes of {name} ...", flush=True)
         try:
             every(name, tally, seed=options.seed, count=options.count, share=share)
         except UndisturbedError as error:
             tally.fail(name, f"cannot be tried here: {error}")
-    quick = [name for name in names if COMMANDS[name].quick and name not in tally.faults]
-    if not quick:
-        return
-    number = (options.count or 2000) // share[1]
-    print(f"{number} chains of up to three crashes ...", flush=True)
-    chains(quick, tally, seed=options.seed * share[1] + share[0], count=number)

@@ -20,6 +20,7 @@ from typing import Any
 import safetensors.torch
 from benchmarks.faults.disk import FOLDER, Disk, Op, read_disk
 
+NEED_ROOM = ("create", "write", "mkdir", "sync")
 Fault = Callable[[int, Op], None]  # called before each operation with its number; may raise OSError or not return
 _open, _rename, _unlink, _rmdir, _mkdir, _fsync, _os_open, _truncate = (
     io.open, os.rename, os.unlink, os.rmdir, os.mkdir, os.fsync, os.open, os.truncate,
@@ -30,7 +31,7 @@ def full_disk(at: int) -> Fault:
     """No space from operation `at` on; what frees space succeeds."""
 
     def fault(number: int, op: Op) -> None:
-        if number >= at and op.kind in ("create", "write", "mkdir", "sync"):
+        if number >= at and op.kind in NEED_ROOM:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), op.path)
 
     return fault
@@ -75,6 +76,10 @@ class Journal:
         """Called before an operation: injects the fault."""
         if self._fault:
             self._fault(len(self.ops), op)
+
+    def over(self) -> None:
+        """No more faults: what is done from now on is not the command's doing."""
+        self._fault = None
 
     def add(self, op: Op) -> None:
         """Called after an operation that was done."""

@@ -7,6 +7,7 @@ import random
 import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -18,24 +19,34 @@ def mutations(path: Path, other: Path, rng: random.Random, flips: int) -> Iterat
     """Names of faults, and what breaks a file so; other: a file in its place; flips: number of single bits."""
     content = path.read_bytes()
     for percent in range(100):
-        yield f"cut to {percent} %", _writes(content[: len(content) * percent // 100])
+        yield f"cut to {percent} %", _cut(content, len(content) * percent // 100)
     for _ in range(flips if content else 0):
         place, bit = rng.randrange(len(content)), rng.randrange(8)
-        yield f"bit {bit} of byte {place}", _writes(_flipped(content, place, bit))
+        yield f"bit {bit} of byte {place}", _flipped(content, place, bit)
     for name, found in REPLACED.items():
         yield name, found
     if other.is_file():
         yield "that of another run", _writes(other.read_bytes())
     for name, found in _contents(path.suffix, content):
         yield name, _writes(found)
+    if path.suffix == ".npz":
+        yield from _of_arrays(content)
 
 
 def _writes(content: bytes) -> Break:
-    return lambda path: _removed(path).write_bytes(content) and None
+    def write(path: Path) -> None:
+        _removed(path).write_bytes(content)
+
+    return write
 
 
-def _flipped(content: bytes, place: int, bit: int) -> bytes:
-    return content[:place] + bytes([content[place] ^ (1 << bit)]) + content[place + 1 :]
+def _cut(content: bytes, length: int) -> Break:
+    return lambda path: _writes(content[:length])(path)
+
+
+def _flipped(content: bytes, place: int, bit: int) -> Break:
+    flipped = bytes([content[place] ^ (1 << bit)])
+    return lambda path: _writes(content[:place] + flipped + content[place + 1 :])(path)
 
 
 def _removed(path: Path) -> Path:
@@ -89,8 +100,6 @@ def _contents(suffix: str, content: bytes) -> Iterator[tuple[str, bytes]]:
                     )
     if suffix == ".safetensors":
         yield from _of_tensors(content)
-    if suffix == ".npz":
-        yield from _of_arrays(content)
 
 
 def _of_json(content: bytes) -> Iterator[tuple[str, bytes]]:
@@ -118,25 +127,29 @@ def _of_tensors(content: bytes) -> Iterator[tuple[str, bytes]]:
     yield f"without {first}", struct.pack("<Q", len(text)) + text + content[8 + length :]
 
 
-def _of_arrays(content: bytes) -> Iterator[tuple[str, bytes]]:
+def _of_arrays(content: bytes) -> Iterator[tuple[str, Break]]:
+    """Archives with arrays of other kinds, or with one less; made when they are needed."""
+
+    def saved(name: str, odd: Any) -> Break:
+        def write(path: Path) -> None:
+            out = io.BytesIO()
+            with np.load(io.BytesIO(content), allow_pickle=False) as archive:
+                arrays = {one: archive[one] for one in archive.files if one != name}
+            np.savez(out, allow_pickle=True, **arrays, **({name: odd} if odd is not None else {}))
+            _writes(out.getvalue())(path)
+
+        return write
+
     with np.load(io.BytesIO(content), allow_pickle=False) as archive:
-        arrays = {name: archive[name] for name in archive.files}
-
-    def saved(**more: object) -> bytes:
-        out = io.BytesIO()
-        np.savez(out, allow_pickle=True, **(arrays | more))
-        return out.getvalue()
-
-    for name in arrays:
-        yield f"{name} is an object", saved(**{name: np.array([print], object)})
-        yield f"{name} is empty", saved(**{name: np.zeros(0)})
-        yield f"{name} is NaN", saved(**{name: np.array(np.nan)})
-        out = io.BytesIO()
-        np.savez(out, **{key: value for key, value in arrays.items() if key != name})
-        yield f"without {name}", out.getvalue()
+        names = list(archive.files)
+    for name in names:
+        yield f"{name} is an object", saved(name, np.array([print], object))
+        yield f"{name} is empty", saved(name, np.zeros(0))
+        yield f"{name} is NaN", saved(name, np.array(np.nan))
+        yield f"without {name}", saved(name, None)
     for shape in (b"(999999999999, )", b"(99999, 99999, 99999)", b"(-1, )"):
         at = content.find(b"'shape': (")
         end = content.find(b")", at)
         odd = b"'shape': " + shape
         room = end + 1 - at
-        yield f"shape {shape.decode()}", content[:at] + odd[:room].ljust(room) + content[end + 1 :]
+        yield f"shape {shape.decode()}", _writes(content[:at] + odd[:room].ljust(room) + content[end + 1 :])

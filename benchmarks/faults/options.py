@@ -1,23 +1,25 @@
 """Bad command lines and configurations, drawn by Hypothesis; and Gymnasium environments that misbehave.
 
-A command ends with 0 or 2 and one line, or it gets to the point where its work would begin. Trainings are prepared in
-full, with their environments and engine, and end before their first update.
+A command ends with 0 or 2 and one line, or it gets to the point where its work would begin, if that is long. Trainings
+are prepared in full, with their environments and engine, and end before their first update.
 """
 
 import contextlib
 import importlib
+import itertools
 import os
 import random
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import yaml
-from benchmarks.faults.commands import CAGE2, status_of
-from benchmarks.faults.crashes import limited
+from benchmarks.faults.commands import CAGE2, fresh, run, status_of
+from benchmarks.faults.copies import Copy
 from benchmarks.faults.files import BeganError
+from benchmarks.faults.forked import HangError, forked, limited
 from benchmarks.faults.misbehaving import TROUBLES
 from benchmarks.faults.table import Tally
 from hypothesis import HealthCheck, Phase, given, seed, settings
@@ -26,7 +28,12 @@ from hypothesis import strategies as st
 from cavalcade.cli.options import Option
 from cavalcade.cli.pages import commands, stored
 
-SECONDS = 60
+SECONDS = 10  # of computing, and six times as long of waiting: a hang
+WARM = 10  # command lines of each verb that are tried before, in this process
+BEGAN = -1
+READERS = ("export", "report", "evaluate", "record")
+RUN, INNER = "run", "outer/inner"  # a run, and where it is: also what a command writes two folders above is noticed
+TO_THE_END = ("export", "report", "search merge", "search audit", "models", "completion")  # their work is short
 _MODULES = {"verify mettagrid": "verify_mettagrid"}
 LEFT_OUT = (
     "watch",
@@ -40,6 +47,7 @@ LEFT_OUT = (
 )  # start other programs
 SMALL = ("--num-envs", "2", "--threads", "1", "--quiet")
 TEXTS = (
+    "run",
     "",
     " ",
     "x",
@@ -70,6 +78,9 @@ NUMBERS = (
     "1_0",
     "٣",
     "9" * 30,
+    "1000000000",
+    "2147483648",
+    "-0.0",
     "-9223372036854775808",
 )
 
@@ -115,7 +126,9 @@ def before_work(command: str) -> Iterator[None]:
 
     with contextlib.ExitStack() as stack:
         verb = command.split()[0]
-        if verb == "train":
+        if command in TO_THE_END:
+            pass
+        elif verb == "train":
             stack.enter_context(mock.patch("cavalcade.runs.training.Training.train", began))
         elif verb == "search":
             stack.enter_context(mock.patch("cavalcade.cli.search._search", began))
@@ -136,29 +149,49 @@ def _then_began(real: Any) -> Any:
     return parse
 
 
-def wrong_with(command: str, args: list[str]) -> str:
-    """What is wrong with how a command line was answered; empty if nothing is."""
+def answer(args: list[str], folder: str) -> tuple[int, str]:
+    """Exit status of a command line in a folder, and its message; -1 if work would begin."""
     here = Path.cwd()
-    with tempfile.TemporaryDirectory() as folder:
-        os.chdir(folder)
-        try:
-            with limited(SECONDS), before_work(command):
-                status, errors = status_of(args)
-        except BeganError:
-            return ""
-        except BaseException as error:
-            if isinstance(error, KeyboardInterrupt):
-                raise
-            return f"traceback {type(error).__name__}: {error}"
-        finally:
-            os.chdir(here)
-        if status not in (0, 2):
+    os.chdir(folder)
+    try:
+        return status_of(args)
+    except BeganError:
+        return BEGAN, ""
+    finally:
+        os.chdir(here)
+
+
+class Place:
+    """A folder in which command lines are tried: with a run in it for those that read one, else empty."""
+
+    def __init__(self, folder: Path, command: str):
+        whole = fresh(folder / "whole")
+        (whole / INNER).mkdir(parents=True)
+        if command.split()[0] in READERS:
+            run([*CAGE2, "--run", str(whole / INNER / RUN)])
+        self.copy = Copy(whole, folder / "here")
+
+    def warm(self, args: list[str]) -> None:
+        """In this process: what is imported and compiled now, is so for all that are forked from it."""
+        with limited(SECONDS), contextlib.suppress(Exception, HangError):
+            answer(args, str(self.copy.path / INNER))
+        self.copy.restore()
+
+    def wrong_with(self, args: list[str]) -> str:
+        """What is wrong with how a command line is answered, in a process of its own; empty if nothing is."""
+        ended = forked(answer, args, str(self.copy.path / INNER), seconds=SECONDS)
+        changed = [name for name in self.copy.changed() if not name.endswith(".lock")]
+        self.copy.restore()
+        if ended.wrong:
+            return ended.wrong
+        status, errors = ended.value
+        if status not in (BEGAN, 0, 2):
             return f"exit {status}: {errors}"
         if status == 2 and len(errors.splitlines()) != 1:
             return f"{len(errors.splitlines())} lines: {errors}"
-        if status == 2 and (left := [path.name for path in Path(folder).rglob("*") if path.name != ".lock"]):
-            return f"refused, and wrote {', '.join(left)}"
-    return ""
+        if status == 2 and changed:
+            return f"refused, and wrote {', '.join(changed)}"
+        return ""
 
 
 def try_all(tally: Tally, options: Any, share: tuple[int, int]) -> None:
@@ -166,7 +199,7 @@ def try_all(tally: Tally, options: Any, share: tuple[int, int]) -> None:
     count = (options.count or 10_000) // share[1]
     for i, command in enumerate(commands()):
         if not options.only or command in options.only:
-            _drawn(command, lines(command), tally, max(1, count // len(commands())), options.seed + 1000 * share[0] + i)
+            command_lines(command, tally, max(1, count // len(commands())), options.seed + 1000 * share[0] + i)
     if not options.only or "recipes" in options.only:
         recipes(tally, count // 5, options.seed + 1000 * share[0])
     if (not options.only or "environments" in options.only) and share[0] == 0:
@@ -175,23 +208,35 @@ def try_all(tally: Tally, options: Any, share: tuple[int, int]) -> None:
         spaces(tally, count // 20, share)
 
 
-def _drawn(name: str, strategy: Any, tally: Tally, count: int, number: int) -> None:
-    checks = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
+def command_lines(command: str, tally: Tally, count: int, number: int) -> None:
+    """Command lines that Hypothesis draws; those of trainings are for small ones."""
+    more = SMALL if command.split()[0] == "train" else ()
 
-    @seed(number)
-    @settings(max_examples=count, deadline=None, database=None, phases=[Phase.generate], suppress_health_check=checks)
-    @given(strategy)
     def tried(args: list[str]) -> None:
-        if name.split()[0] == "train":
-            args = [*args, *SMALL]
-        if tally.late(name):
+        if tally.late(command):
             return
-        tally.add(name, "tried")
-        if wrong := wrong_with(name, args):
-            tally.fail(name, f"{' '.join(map(repr, args))}: {wrong}")
+        tally.add(command, "tried")
+        if wrong := place.wrong_with([*args, *more]):
+            tally.fail(command, f"{' '.join(map(repr, [*args, *more]))}: {wrong}")
 
-    print(f"{count} command lines of {name} ...", flush=True)
-    tried()
+    print(f"{count} command lines of {command} ...", flush=True)
+    with tempfile.TemporaryDirectory() as folder, before_work(command):
+        place = Place(Path(folder), command)
+        _examples(lines(command), lambda args: place.warm([*args, *more]), WARM, number)
+        _examples(lines(command), tried, count, number)
+
+
+def _examples(strategy: Any, call: Callable[[Any], None], count: int, number: int) -> None:
+    """Calls a function with so many examples of a strategy, drawn by a number."""
+    checks = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
+    quiet = settings(
+        max_examples=count, deadline=None, database=None, phases=[Phase.generate], suppress_health_check=checks
+    )
+
+    def example(drawn: Any) -> None:
+        call(drawn)
+
+    seed(number)(quiet(given(drawn=strategy)(example)))()
 
 
 def recipes(tally: Tally, count: int, number: int) -> None:
@@ -213,72 +258,79 @@ def recipes(tally: Tally, count: int, number: int) -> None:
     )
     inner = ("num_envs", "hidden", "gamma", "red", "horizon", "extras", "unknown", "schedule", 3)
     print(f"{count} recipes ...", flush=True)
-    for _ in range(count):
-        plain: Any = {rng.choice(names): rng.choice(odd) for _ in range(rng.randint(0, 4))}
-        for part in ("ppo", "task"):
-            if rng.random() < 0.5:
-                plain[part] = {rng.choice(inner): rng.choice(odd) for _ in range(rng.randint(0, 3))}
-        if tally.late("recipes"):
-            continue
-        with tempfile.TemporaryDirectory() as folder:
-            file = Path(folder) / "recipe.yaml"
+    with tempfile.TemporaryDirectory() as folder, before_work("train cage2"):
+        file = Path(folder) / "recipe.yaml"
+        args = ["train", "cage2", "--recipe", str(file), *SMALL]
+        place = Place(Path(folder) / "place", "train cage2")
+        file.write_text("{}")
+        place.warm(args)
+        for _ in range(count):
+            if tally.late("recipes"):
+                continue
+            plain: Any = {rng.choice(names): rng.choice(odd) for _ in range(rng.randint(0, 4))}
+            for part in ("ppo", "task"):
+                if rng.random() < 0.5:
+                    plain[part] = {rng.choice(inner): rng.choice(odd) for _ in range(rng.randint(0, 3))}
             file.write_text(yaml.safe_dump(rng.choice((plain, plain, plain, [plain], rng.choice(odd)))))
             tally.add("recipes", "tried")
-            if wrong := wrong_with("train cage2", ["train", "cage2", "--recipe", str(file), *SMALL]):
+            if wrong := place.wrong_with(args):
                 tally.fail("recipes", f"{file.read_text()!r}: {wrong}")
 
 
+ENVIRONMENTS = "gym:benchmarks.faults.misbehaving"
 BACKENDS = (["--backend", "serial"], ["--backend", "shared", "--workers", "2"])
 
 
 def environments(
     tally: Tally, troubles: tuple[str, ...] = TROUBLES, backends: tuple[list[str], ...] = BACKENDS
 ) -> None:
-    """Short trainings on environments that misbehave, in this process and in workers."""
+    """Short trainings on environments that misbehave, in their process and in workers."""
     print(f"{len(troubles)} misbehaving environments, in {len(backends)} places each ...", flush=True)
     sizes = [*CAGE2[2:-6], "--minibatches", "1", "--steps", "60", "--worker-timeout", "5", "--max-restarts", "2"]
-    for trouble in troubles:
-        for backend in backends:
-            tally.add("environments", "tried")
-            with tempfile.TemporaryDirectory() as folder:
-                name = "gym:benchmarks.faults.misbehaving:Misbehaving-v0"
-                args = ["train", name, *sizes, *backend, "--env-options", f"trouble={trouble}"]
-                try:
-                    with limited(120):
-                        status, errors = status_of([*args, "--run", f"{folder}/run"])
-                except BaseException as error:
-                    tally.fail("environments", f"{trouble} {backend[1]}: traceback {type(error).__name__}: {error}")
-                    continue
-            expected = (130,) if trouble == "keyboard interrupt" else (0, 2)
-            if status not in (*expected, 2):
-                tally.fail("environments", f"{trouble} {backend[1]}: exit {status}: {errors}")
-            elif status == 2 and "cavalcade train: " not in errors:  # the traceback of the environment may follow
-                tally.fail("environments", f"{trouble} {backend[1]}: not explained: {errors}")
-            elif status == 2 and "cannot be made" in errors:
-                tally.fail("environments", f"{trouble} {backend[1]}: it was not even made: {errors}")
+    _warm(sizes)
+    for trouble, backend in itertools.product(troubles, backends):
+        tally.add("environments", "tried")
+        args = ["train", f"{ENVIRONMENTS}:Misbehaving-v0", *sizes, *backend, "--env-options", f"trouble={trouble}"]
+        wrong, status, errors, _ = _trained(args, 120)
+        if not wrong and status not in (0, 2, *([130] if trouble == "keyboard interrupt" else [])):
+            wrong = f"exit {status}: {errors}"
+        elif status == 2 and "cavalcade train: " not in errors:  # the traceback of the environment may follow
+            wrong = f"not explained: {errors}"
+        elif status == 2 and "cannot be made" in errors:
+            wrong = f"it was not even made: {errors}"
+        if wrong:
+            tally.fail("environments", f"{trouble} {backend[1]}: {wrong}")
 
 
 def spaces(tally: Tally, count: int, share: tuple[int, int]) -> None:
     """Short trainings on environments whose spaces are drawn: they end well, or are refused in one line."""
     print(f"{count} environments with spaces drawn by their number ...", flush=True)
     sizes = [*SMALL, "--hidden", "4", "--rollout-steps", "4", "--steps", "16", "--minibatches", "1"]
+    _warm(sizes)
     for number in range(share[0], count * share[1], share[1]):
         if tally.late("spaces"):
             continue
+        args = ["train", f"{ENVIRONMENTS}:DrawnSpaces-v0", *sizes, "--backend", "serial"]
+        wrong, status, errors, left = _trained([*args, "--env-options", f"drawn={number}"], SECONDS)
+        if not wrong and (status not in (0, 2) or (status == 2 and len(errors.splitlines()) != 1)):
+            wrong = f"exit {status}: {errors}"
+        elif status == 2 and left:
+            wrong = f"refused, and wrote a run: {errors}"
         tally.add("spaces", "tried")
-        name = "gym:benchmarks.faults.misbehaving:DrawnSpaces-v0"
-        with tempfile.TemporaryDirectory() as folder:
-            args = ["train", name, *sizes, "--backend", "serial", "--env-options", f"drawn={number}"]
-            try:
-                with limited(SECONDS):
-                    status, errors = status_of([*args, "--run", f"{folder}/run"])
-            except BaseException as error:
-                if isinstance(error, KeyboardInterrupt):
-                    raise
-                tally.fail("spaces", f"{number}: traceback {type(error).__name__}: {error}")
-                continue
-            if status not in (0, 2) or (status == 2 and len(errors.splitlines()) != 1):
-                tally.fail("spaces", f"{number}: exit {status}: {errors}")
-            elif status == 2 and os.path.exists(f"{folder}/run"):
-                tally.fail("spaces", f"{number}: refused, and wrote a run: {errors}")
-            tally.add("spaces", "refused" if status else "accepted")
+        tally.add("spaces", "refused" if status else "accepted")
+        if wrong:
+            tally.fail("spaces", f"{number}: {wrong}")
+
+
+def _warm(sizes: Sequence[str]) -> None:
+    """A training in this process, so that all is imported."""
+    with tempfile.TemporaryDirectory() as folder:
+        run(["train", f"{ENVIRONMENTS}:Misbehaving-v0", *sizes, "--backend", "serial", "--run", f"{folder}/run"])
+
+
+def _trained(args: list[str], seconds: int) -> tuple[str, int, str, bool]:
+    """A training in a process of its own: what is wrong with that, exit status, message, whether a run is left."""
+    with tempfile.TemporaryDirectory() as folder:
+        ended = forked(status_of, [*args, "--run", f"{folder}/run"], seconds=seconds)
+        status, errors = ended.value or (0, "")
+        return ended.wrong, status, errors, os.path.exists(f"{folder}/run")

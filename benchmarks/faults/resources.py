@@ -1,4 +1,4 @@
-"""Scarce resources: full disks, little memory, few descriptors, read-only folders, signals, terminals that vanish."""
+"""Scarce resources: little memory, few descriptors, read-only folders, signals, terminals that vanish."""
 
 import contextlib
 import fcntl
@@ -17,9 +17,8 @@ from pathlib import Path
 from termios import TIOCSCTTY
 from typing import Any
 
-from benchmarks.faults.commands import CAGE2, COMMANDS, PPO, left_by, run, status_of
-from benchmarks.faults.crashes import HangError, Undisturbed, limited
-from benchmarks.faults.journal import full_disk, recording
+from benchmarks.faults.commands import CAGE2, PPO, left_by, run, status_of
+from benchmarks.faults.forked import HangError
 from benchmarks.faults.table import Tally
 
 LONG = [*CAGE2, "--episodes", "4000", "--checkpoint-every", "50"]
@@ -75,25 +74,6 @@ class Child:
         now = left_by(self.path)
         differ = sorted(name for name in now.keys() | whole.keys() if now.get(name) != whole.get(name))
         return f"differs: {', '.join(differ)}" if differ else ""
-
-
-def full_disks(tally: Tally, folder: Path, count: int, share: tuple[int, int]) -> None:
-    """No space from each operation on; then there is room again."""
-    for name in COMMANDS:
-        whole = Undisturbed(COMMANDS[name], folder / name.replace(" ", "-"))
-        step = max(1, len(whole.ops) // count) if count else 1
-        for at in range(0, len(whole.ops), step)[share[0] :: share[1]]:
-            place = whole.after(whole.start, folder / "full")
-            with limited(60), recording(place / whole.command.place, full_disk(at)):
-                status, errors = status_of(whole.command.first(place))
-            row = f"disk full, {name}"
-            tally.add(row, "tried")
-            if status == 2 and len(errors.strip().splitlines()) != 1:
-                tally.fail(row, f"operation {at} ({whole.ops[at]}): {errors}")
-            elif status not in (0, 2):
-                tally.fail(row, f"operation {at} ({whole.ops[at]}): exit {status}: {errors}")
-            elif wrong := whole.goes_on(place):
-                tally.fail(row, f"operation {at} ({whole.ops[at]}): {wrong}")
 
 
 def in_child(limit: Callable[[], None], *more: str) -> Callable[[Path, dict[str, bytes]], str]:
@@ -234,7 +214,7 @@ CASES: dict[str, Callable[[Path, dict[str, bytes]], str]] = {
 
 
 def try_all(tally: Tally, options: Any, share: tuple[int, int]) -> None:
-    """All cases once, and full disks at every operation, or at `count` of them."""
+    """All cases once."""
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         run([*LONG, "--run", str(folder / "whole")])
@@ -252,6 +232,3 @@ def try_all(tally: Tally, options: Any, share: tuple[int, int]) -> None:
                     tally.fail(name, wrong)
             except (HangError, subprocess.TimeoutExpired) as error:
                 tally.fail(name, f"hangs: {error}")
-        if not options.only or "disk full" in options.only:
-            print("disk full ...", flush=True)
-            full_disks(tally, folder, options.count, share)

@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 _SHOWN = 12  # faults printed of each kind
+_MOST = "most "  # columns whose names begin so are maxima, all others are sums
 
 
 @dataclass
@@ -27,6 +28,11 @@ class Tally:
     def add(self, row: str, column: str, count: int = 1) -> None:
         self.counts.setdefault(row, Counter())[column] += count
 
+    def most(self, row: str, column: str, value: int) -> None:
+        """Raises a maximum."""
+        counts = self.counts.setdefault(row, Counter())
+        counts[_MOST + column] = max(counts[_MOST + column], value)
+
     def fail(self, row: str, what: str) -> None:
         self.add(row, "faults")
         self.faults.setdefault(row, []).append(" ".join(what.split()))
@@ -37,24 +43,33 @@ class Tally:
         """Adds what another process found, see `text`."""
         plain = json.loads(text)
         for row, counts in plain["counts"].items():
-            self.counts.setdefault(row, Counter()).update(counts)
+            for column, count in counts.items():
+                if column.startswith(_MOST):
+                    self.most(row, column.removeprefix(_MOST), count)
+                else:
+                    self.add(row, column, count)
         for row, faults in plain["faults"].items():
             self.faults.setdefault(row, []).extend(faults)
 
-    def text(self) -> str:
-        return json.dumps({"counts": self.counts, "faults": self.faults})
+    def text(self, **more: object) -> str:
+        return json.dumps({**more, "counts": self.counts, "faults": self.faults})
 
     @property
     def lost(self) -> int:
         return sum(map(len, self.faults.values()))
 
-    def __str__(self) -> str:
+    def rows(self) -> list[list[str]]:
+        """The table: its head, a row for each kind, and their sums."""
         columns = list(dict.fromkeys(name for counts in self.counts.values() for name in counts if name != "faults"))
         columns.append("faults")
-        rows = [
-            [row, *(f"{counts[name]:,}" if counts[name] else "0" for name in columns)]
-            for row, counts in self.counts.items()
+        rows = [[row, *(f"{counts[name]:,}" for name in columns)] for row, counts in self.counts.items()]
+        together = [
+            (max if name.startswith(_MOST) else sum)(counts[name] for counts in self.counts.values())
+            for name in columns
         ]
-        total = [f"{sum(c[name] for c in self.counts.values()):,}" for name in columns]
-        lines = [[self.title, *columns], ["---"] * (len(columns) + 1), *rows, ["all", *total]]
-        return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+        total = [f"{count:,}" for count in together]
+        return [[self.title, *columns], *rows, ["all", *total]]
+
+    def __str__(self) -> str:
+        head, *rows = self.rows()
+        return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, ["---"] * len(head), *rows))

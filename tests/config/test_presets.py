@@ -3,7 +3,7 @@
 import pytest
 
 from cavalcade.config.io import from_dict
-from cavalcade.config.presets import recipe, recipe_names
+from cavalcade.config.presets import hardware, recipe, recipe_names, tuned_file
 from cavalcade.core.errors import ConfigError
 from cavalcade.ppo.engines.cuda.engine import check
 from cavalcade.targets import target_named
@@ -33,3 +33,15 @@ def test_files_and_bad_names(tmp_path):
     (tmp_path / "bad.yaml").write_text("a: [")
     with pytest.raises(ConfigError, match="is not YAML"):
         recipe(str(tmp_path / "bad.yaml"))
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [(b"\xff\xfe", "is not YAML: it is not a text file"), (bytes((1 << 26) + 1), "cannot be read: it has more than")],
+)
+def test_a_tuned_preset_that_is_damaged(tmp_path, monkeypatch, content, said):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    tuned_file("cage2").parent.mkdir(parents=True)
+    tuned_file("cage2").write_bytes(content)
+    with pytest.raises(ConfigError, match=said):
+        hardware("tuned", "cage2")

@@ -12,6 +12,7 @@ from cavalcade.core.errors import CavalcadeError, RunError
 from cavalcade.envs.cage2 import Cage2
 from cavalcade.envs.cage2.task import Cage2Task
 from cavalcade.runs.policies import load_policy, trained_on
+from cavalcade.runs.policy_file import read_header
 
 from ..cli.helpers import refused
 from ..cli.helpers import run as command
@@ -78,11 +79,30 @@ def test_damaged_and_foreign_files_are_refused(run, tmp_path, capsys):
     save_file(tensors, file, {"cavalcade": json.dumps({"format": 1})})
     with pytest.raises(RunError, match="cannot be read"):
         load_policy(file)
+    assert "its header has no settings" in refused(capsys, "evaluate", file)
     save_file(tensors, file, {"cavalcade": "[]"})
     with pytest.raises(CavalcadeError):
         load_policy(file)
+    file.write_bytes(content)
+    header = read_header(file)
+    del header["sha256"]  # as in files of earlier versions
+    header["network"]["contest"] = header["network"].pop("context")  # a flipped bit in its name
+    save_file(tensors, file, {"cavalcade": json.dumps(header)})
+    assert "does not describe a policy (KeyError: 'context')" in refused(capsys, "evaluate", file)
     assert "nothing to write" in refused(capsys, "export", run)
     assert "must end with .safetensors" in refused(capsys, "export", run, "--file", tmp_path / "policy.bin")
+
+
+@pytest.mark.parametrize("place", [0.1, 0.5, 0.99])
+def test_a_flipped_bit_is_found(run, tmp_path, capsys, place):
+    file = tmp_path / "one.safetensors"
+    succeeds(capsys, "export", run, "--file", file, "--member", 0)
+    content = bytearray(file.read_bytes())
+    first = 8 + int.from_bytes(content[:8], "little")  # byte of the tensors
+    content[first + int(place * (len(content) - first))] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(RunError, match="is damaged: its content does not match its hash"):
+        load_policy(file)
 
 
 def test_the_agent_for_cyborg_plays_as_the_policy(run, tmp_path, capsys):

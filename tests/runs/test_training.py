@@ -21,6 +21,7 @@ from cavalcade.core.errors import RunError, TrainingError
 from cavalcade.runs import checkpoint
 from cavalcade.runs.checkpoint import checkpoints
 from cavalcade.runs.directory import open_run
+from cavalcade.runs.training import Training
 
 from ..cli.helpers import without_notices
 from ..processes import Process, command, start
@@ -227,6 +228,16 @@ def test_a_configuration_that_was_cut_short_is_refused(copy):
     with pytest.raises(RunError, match=rf"config.yaml has lost settings that 00000030 has: .*{last}"):
         train(copy, resume=True)
     assert (copy / "metrics.jsonl").read_bytes() == logs
+
+
+def test_a_log_that_was_cut_short_is_noticed_before_anything_is_written(copy):
+    log = copy / "metrics.jsonl"
+    log.write_bytes(log.read_bytes()[:-10])
+    before = {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()}
+    run = open_run(copy)
+    with run.locked(), pytest.raises(RunError, match="the log was truncated"):
+        Training(run, replace(run.config(), keep_checkpoints=1), resume=True, quiet=True)
+    assert {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()} == before
 
 
 def test_a_damaged_checkpoint_is_refused_and_the_one_before_does(copy, whole):

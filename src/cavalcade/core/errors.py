@@ -3,6 +3,8 @@
 from collections.abc import Iterable
 from typing import Any
 
+_MOST = 2**63 - 1
+
 
 class CavalcadeError(Exception):
     """Base class of all errors that a user can fix."""
@@ -60,7 +62,9 @@ def one_of(name: str, value: Any, allowed: Iterable[Any]) -> int:
 
 
 def at_least(name: str, value: Any, least: int) -> int:
-    """Checks a whole number ≥ least."""
+    """Checks a whole number ≥ least, of 64 bits."""
     if isinstance(value, bool) or not hasattr(value, "__index__") or int(value) < least:
         raise ConfigError(f"{name} is {value!r}; it must be a whole number of at least {least}")
+    if int(value) > _MOST:
+        raise ConfigError(f"{name} is {value!r}; it must be a whole number of at most {_MOST}")
     return int(value)

@@ -3,7 +3,7 @@
 import io
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from cavalcade.core.errors import RunError
@@ -16,6 +16,12 @@ def check_size(path: Path, offset: int | None) -> None:
     size = path.stat().st_size if path.exists() else 0
     if offset is not None and size < offset:
         raise RunError(f"{path} has {size} bytes, the checkpoint says {offset}; the log was truncated, restore it")
+
+
+def check_sizes(folder: Path, offsets: Mapping[str, int]) -> None:
+    """As `check_size`, for all logs of a checkpoint: before any of them is cut back, or anything else is written."""
+    for name, offset in offsets.items():
+        check_size(folder / name, offset)
 
 
 class Log:

@@ -4,7 +4,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from cavalcade.core.errors import RunError
+from cavalcade.core.archives import DAMAGED
+from cavalcade.core.errors import CavalcadeError, RunError
 from cavalcade.models import is_model, model_file
 from cavalcade.policy.module import MakeModule
 from cavalcade.runs.checkpoint import load_checkpoint
@@ -28,6 +29,17 @@ def load_policy(
         saved = _in_checkpoint(checkpoint_in(path), network)
     if check:
         check(saved.config)
+    if network is not None:  # an error may be that of the user's network
+        return _policy(saved)
+    try:
+        return _policy(saved)
+    except CavalcadeError:
+        raise
+    except DAMAGED as error:  # a header that is JSON, but of something else
+        raise RunError(f"{path} does not describe a policy ({type(error).__name__}: {error}); restore it") from None
+
+
+def _policy(saved: Saved) -> Any:
     return target_named(str(saved.config.get("target", ""))).policy(saved)
 
 

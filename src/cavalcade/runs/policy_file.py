@@ -1,13 +1,16 @@
 """One policy in one file, to share: its weights, the moments of its observations, and its settings.
 
-The file is safetensors; the settings are JSON in its header. Reading one executes no code.
+The file is safetensors; the settings are JSON in its header, with a hash of settings and tensors. Reading one executes
+no code.
 """
 
+import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
@@ -25,6 +28,7 @@ from cavalcade.targets.base import Saved
 SUFFIX = ".safetensors"
 FORMAT = 1
 _HEADER = "cavalcade"  # its entry in the header
+_HASH = "sha256"  # of all else, in the header; earlier files have none
 _POLICY, _LEARNER = "policy.", "learner."  # prefixes of tensors
 
 
@@ -44,9 +48,10 @@ def write_policy_file(path: Path, checkpoint: Path, member: int) -> None:
     tensors = {_POLICY + name: tensor[rows].contiguous() for name, tensor in policy.items()}
     tensors |= {_LEARNER + name: tensor[rows].contiguous() for name, tensor in moments.items()}
     header = {"format": FORMAT, "config": config, "network": network, "updates": found.snapshot.counters.updates}
+    header = json.loads(json.dumps(header))
     try:
         with replacing(path) as aside:
-            save_file(tensors, aside, {_HEADER: json.dumps(header)})
+            save_file(tensors, aside, {_HEADER: json.dumps(header | {_HASH: _hash_of(header, tensors)})})
     except (OSError, SafetensorError) as error:
         raise RunError(f"{path} cannot be written: {error}") from None
 
@@ -73,6 +78,8 @@ def read_policy_file(path: Path, network: MakeModule | None = None) -> Saved:
     try:
         with safe_open(path, "pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 — it is not a mapping
+        if _HASH in header and header[_HASH] != _hash_of(header, tensors):
+            raise RunError(f"{path} is damaged: its content does not match its hash; restore it")
         counters = Counters(0, int(header["updates"]))
         policy, learner = (
             {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
@@ -97,7 +104,19 @@ def read_header(path: Path) -> dict[str, Any]:
         raise RunError(
             f"{path} is not a policy file of format {FORMAT}; write one with: cavalcade export RUN --file FILE"
         )
+    if not all(isinstance(header.get(name), dict) for name in ("config", "network")):
+        raise RunError(f"{path} cannot be read: its header has no settings; restore it")
     return header
+
+
+def _hash_of(header: dict[str, Any], tensors: dict[str, Tensor]) -> str:
+    """Hash of all that a policy file has besides it."""
+    rest = {name: value for name, value in header.items() if name != _HASH}
+    digest = hashlib.sha256(json.dumps(rest, sort_keys=True).encode())
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
 
 
 def _damaged(path: Path, error: Exception) -> RunError:

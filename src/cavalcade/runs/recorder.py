@@ -17,7 +17,7 @@ from cavalcade.runs.checkpoint import Checkpoint, save_checkpoint
 from cavalcade.runs.directory import RunDirectory
 from cavalcade.runs.display import Display, Progress
 from cavalcade.runs.files import EPISODES, METRICS
-from cavalcade.runs.logs import Log, check_size
+from cavalcade.runs.logs import Log
 from cavalcade.runs.notes import add_notes
 from cavalcade.runs.writers import Writer
 
@@ -47,8 +47,6 @@ class TrainingRecorder:
         self._run, self._config, self._display, self._writers = run, config, display, writers
         info: dict[str, Any] = checkpoint.info if checkpoint else {}
         offsets = info.get("logs", {})
-        for name, offset in offsets.items():
-            check_size(run.path / name, offset)  # before any of them is cut back
         self._metrics = Log(run.path / METRICS, offset=offsets.get(METRICS))
         columns = (*EPISODE_COLUMNS, *learner.episode_stat_names)
         self._episodes = Log(run.path / EPISODES, ",".join(columns), offset=offsets.get(EPISODES))

@@ -25,6 +25,7 @@ from cavalcade.runs.display import make_display
 from cavalcade.runs.distributed import checkpoint_everywhere
 from cavalcade.runs.history import check_budget, check_changes, record_changes
 from cavalcade.runs.initial import begin_initial, start_from
+from cavalcade.runs.logs import check_sizes
 from cavalcade.runs.notes import add_notes
 from cavalcade.runs.policies import load_policy
 from cavalcade.runs.recorder import TrainingRecorder
@@ -66,6 +67,8 @@ class Training:
         if ranks.first:
             check_changes(run, config) if resume else run.check_new()
         checkpoint = checkpoint_everywhere(run, config, ranks) if resume else None
+        if checkpoint and ranks.first:
+            check_sizes(run.path, checkpoint.info["logs"])
         check_budget(run, config, checkpoint)
         before = run.meta() if resume and ranks.first else {}
         known = threads or (int(before["threads"]) if resume and ranks.size == before.get("ranks", 1) == 1 else 0)

@@ -33,7 +33,7 @@ from cavalcade.runs.directory import RunDirectory, provenance
 from cavalcade.runs.durable import make_folder, replacing
 from cavalcade.runs.files import DECISIONS, METRICS, SEARCH
 from cavalcade.runs.history import check_changes, record_changes
-from cavalcade.runs.logs import Log, check_size
+from cavalcade.runs.logs import Log, check_sizes
 from cavalcade.search.analysis import check, comparable, top_rung, verdict_of
 from cavalcade.search.config import SearchConfig, simulated
 from cavalcade.search.decisions import Decision, belief, propose, resumes, searched, to_confirm
@@ -92,6 +92,8 @@ class Search:
         self.threads = known or (_SCORING if gpu else choose_threads())
         use_threads(self.threads)
         info: dict[str, Any] = checkpoint.info if checkpoint else {}
+        offsets = info.get("logs", {})
+        check_sizes(run.path, offsets)
         self.results = results_of(info)
         self.used_steps = int(info.get("used_steps", 0))  # of the budget, by members done or in training
         self.made = int(info.get("made", 0))  # proposals
@@ -111,9 +113,6 @@ class Search:
             record_changes(run, given, checkpoint)
         else:
             run.begin(config, provenance() | {"threads": self.threads, "device": "cuda" if gpu else "cpu"})
-        offsets = info.get("logs", {})
-        for name, offset in offsets.items():
-            check_size(run.path / name, offset)  # before any of them is cut back
         self._table = Log(run.path / SEARCH, ",".join(COLUMNS), offset=offsets.get(SEARCH))
         self._metrics = Log(run.path / METRICS, offset=offsets.get(METRICS))
         self._decisions = Log(run.path / DECISIONS, offset=offsets.get(DECISIONS))

@@ -30,12 +30,7 @@ def recipe(name: str) -> Any:
     if "/" not in name and shipped.is_file():
         text = shipped.read_text()
     elif path.is_file():
-        try:
-            text = read_text(path)
-        except OSError as error:
-            raise ConfigError(f"recipe {name} cannot be read: {error.strerror}") from None
-        except ValueError:
-            raise ConfigError(f"recipe {name} is not YAML: it is not a text file") from None
+        text = _text(f"recipe {name}", path)
     else:
         raise ConfigError(f"recipe is {name!r}; it must be a YAML file or one of {', '.join(recipe_names())}")
     return _read(f"recipe {name}", text)
@@ -63,7 +58,16 @@ def hardware(name: str, target: str, *, shipped: bool = False) -> Any:
     path = tuned_file(target)
     if not path.is_file():
         raise ConfigError(f"hardware is tuned, but {target} was not tuned here; run: cavalcade tune {target}")
-    return _read(str(path), path.read_text())
+    return _read(str(path), _text(str(path), path))
+
+
+def _text(what: str, path: Path) -> str:
+    try:
+        return read_text(path)
+    except OSError as error:
+        raise ConfigError(f"{what} cannot be read: {error.strerror}") from None
+    except ValueError:
+        raise ConfigError(f"{what} is not YAML: it is not a text file") from None
 
 
 def _read(what: str, text: str) -> Any:
