@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from benchmarks.faults.results import FILE as FAULTS
 from benchmarks.faults.results import read, totals
+
 from tools.doc_blocks import ROOT
 
 DATA = ROOT / "docs" / "data" / "figures"

@@ -30,7 +30,7 @@ def summary(found: Findings, subtasks: Subtasks, orders: list[Order]) -> str:
     for e in sorted(found.effects, key=lambda e: (not e.binding, -abs(e.mean))):
         mark = " *" if e.low > 0 or e.high < 0 else ""
         bound = f"binds {e.binding:.2g} times per episode" if e.binding else "never binds"
-        interval = f"({e.low:+.2f} to {e.high:+.2f}){mark}"
+        interval = f"({bounds(e.low, e.high, sign='+')}){mark}"
         lines.append(f"  {e.a + ' before ' + e.b:<34}{e.mean:>+8.2f} {interval:<24}{bound}")
     if any(found.groups.values()):
         lines += ["", "from scratch on fresh seeds, scored on held-out games (IQM, 95 % interval, each training)"]
