@@ -143,17 +143,24 @@ class CnnSpec:
 
     def forward_blocks(self, weights: Tensor, blocks: Tensor) -> tuple[Tensor, Tensor]:
         """Logits (P, B, A) and values (P, B) for the blocks of observations (P, B, H / s, W / s, s·s·K·C)."""
+        return self.forward_prepared(self.prepared(weights), blocks)
+
+    def prepared(self, weights: Tensor) -> list[dict[str, Tensor]]:
+        """The parameters of each policy, by name, as layers take them (`prepare`)."""
         named = self.parameters(weights)
-        each = (self._outputs({name: x[p] for name, x in named.items()}, blocks[p]) for p in range(len(weights)))
-        logits, values = zip(*each, strict=True)
-        return (torch.stack(logits), torch.stack(values)) if len(weights) > 1 else (logits[0][None], values[0][None])
+        return [prepare(self, {name: x[p] for name, x in named.items()}) for p in range(len(weights))]
+
+    def forward_prepared(self, prepared: list[dict[str, Tensor]], blocks: Tensor) -> tuple[Tensor, Tensor]:
+        """As `forward_blocks`, with parameters that were prepared before."""
+        logits, values = zip(*(self._outputs(w, x) for w, x in zip(prepared, blocks, strict=True)), strict=True)
+        return (torch.stack(logits), torch.stack(values)) if len(prepared) > 1 else (logits[0][None], values[0][None])
 
     def outputs(self, w: Mapping[str, Tensor], observation: Tensor) -> tuple[Tensor, Tensor]:
         """Logits (B, A) and values (B,) of one policy for raw observations (B, O); w: its parameters by name."""
-        return self._outputs(w, self.blocks(observation))
+        return self._outputs(prepare(self, w), self.blocks(observation))
 
     def _outputs(self, w: Mapping[str, Tensor], blocks: Tensor) -> tuple[Tensor, Tensor]:
-        x = trunk(self, w, blocks)
+        x = trunk(self, w, blocks).to(w["actor.weight"].dtype)
         logits, value = (
             F.linear(x, w["actor.weight"], w["actor.bias"]),
             F.linear(x, w["critic.weight"], w["critic.bias"]),
@@ -181,19 +188,26 @@ class CnnSpec:
         return 3 * self.forward_operations - self._operations[0]
 
 
+def prepare(spec: CnnSpec, w: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Parameters of one policy as layers take them: the trunk's in its precision, the first kernel on blocks."""
+    dtype, enter = torch.bfloat16 if spec.half else w["dense.weight"].dtype, spec.trunk_names[0]
+    kernel = _on_blocks(w[f"{enter}.weight"] / (spec.image.high - spec.image.low), spec.convolutions[0].stride)
+    found = {**w, f"{enter}.weight": kernel}
+    inner = {f"{name}.{part}" for name in spec.trunk_names for part in ("weight", "bias")}
+    return {name: x.to(dtype) if name in inner else x for name, x in found.items()}
+
+
 def trunk(spec: CnnSpec, w: Mapping[str, Tensor], blocks: Tensor) -> Tensor:
-    """Features (B, F) of the blocks of observations (B, H / s, W / s, s·s·K·C)."""
-    dtype = torch.bfloat16 if spec.half else w["dense.weight"].dtype
-    (first, *others), (enter, *inner, dense) = spec.convolutions, spec.trunk_names
-    pixels = blocks.to(dtype, copy=True).permute(0, 3, 1, 2)
+    """Features (B, F) of the blocks of observations (B, H / s, W / s, s·s·K·C); w: prepared parameters."""
+    enter, *inner, dense = spec.trunk_names
+    pixels = blocks.to(w[f"{dense}.weight"].dtype, copy=True).permute(0, 3, 1, 2)
     if spec.image.low:
         pixels.sub_(spec.image.low)
-    kernel = _on_blocks(w[f"{enter}.weight"] / (spec.image.high - spec.image.low), first.stride)
-    x = F.conv2d(pixels, kernel.to(dtype), w[f"{enter}.bias"].to(dtype)).relu_()
-    for name, size in zip(inner, others, strict=True):
-        x = F.conv2d(x, w[f"{name}.weight"].to(dtype), w[f"{name}.bias"].to(dtype), size.stride).relu_()
+    x = F.conv2d(pixels, w[f"{enter}.weight"], w[f"{enter}.bias"]).relu_()
+    for name, size in zip(inner, spec.convolutions[1:], strict=True):
+        x = F.conv2d(x, w[f"{name}.weight"], w[f"{name}.bias"], size.stride).relu_()
     x = x.permute(0, 2, 3, 1).flatten(1)
-    return F.linear(x, w[f"{dense}.weight"].to(dtype), w[f"{dense}.bias"].to(dtype)).relu_().to(w["dense.bias"].dtype)
+    return F.linear(x, w[f"{dense}.weight"], w[f"{dense}.bias"]).relu_()
 
 
 def _on_blocks(weight: Tensor, stride: int) -> Tensor:

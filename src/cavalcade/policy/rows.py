@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from cavalcade.core.images import ImageLayout
-from cavalcade.policy.cnn import CnnSpec, trunk
+from cavalcade.policy.cnn import CnnSpec, prepare, trunk
 from cavalcade.policy.recurrent import Core, RecurrentNetwork
 
 
@@ -66,7 +66,8 @@ class PixelEncoder(nn.Module):
     def forward(self, rows: Tensor) -> Tensor:
         w = {f"{n}.{part}": self.weights[f"{n}_{part}".replace(".", "_")]
              for n in self.spec.trunk_names for part in ("weight", "bias")}  # fmt: skip
-        return trunk(self.spec, w, self.spec.blocks(rows.flatten(0, 1))).unflatten(0, rows.shape[:2])
+        found = trunk(self.spec, prepare(self.spec, w), self.spec.blocks(rows.flatten(0, 1)))
+        return found.to(w["dense.bias"].dtype).unflatten(0, rows.shape[:2])
 
 
 class RowPolicy(RecurrentNetwork):
