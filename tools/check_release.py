@@ -92,6 +92,7 @@ def try_wheel(wheel: Path, python: str, venv: Path, options: argparse.Namespace)
         _run([inner, "-W", "ignore", f"examples/{name}.py"], folder)
     for extra in options.extras:
         _run([*_pip(inner, options.constraint), f"{wheel}[{extra}]"])
+        _run([inner, "-m", "pip", "check"])
         _run([inner, "-W", "ignore", "-c", f"import {EXTRAS_IMPORT[extra]}"], folder)
     shutil.rmtree(folder)
 
