@@ -1,5 +1,8 @@
 """What listens, and where: nothing but the page that is asked for, on loopback. Ray: search/test_ray_executor.py."""
 
+import ast
+from pathlib import Path
+
 import psutil
 import pytest
 
@@ -43,3 +46,13 @@ def test_a_watched_run_is_reachable_from_this_machine_only(tmp_path):
     with beside(make_run(tmp_path / "runs" / "a"), True):
         found = listening() - before
     assert [address for address, _ in found] == ["127.0.0.1"]
+
+
+def test_no_module_can_call_home():
+    clients = {"requests", "httpx", "aiohttp", "urllib3", "http.client", "urllib.request", "ftplib", "smtplib"}
+    for path in Path(cavalcade.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom) and not node.level:
+                names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+            assert not clients & set(names), path

@@ -3,13 +3,14 @@
 import ast
 import os
 import re
-import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 import cavalcade
 from cavalcade.cli import main
+from cavalcade.core import slices
 from cavalcade.core.memory import memory
 
 SOURCES = sorted(Path(cavalcade.__file__).parent.rglob("*.py"))
@@ -50,10 +51,10 @@ def test_the_reader_finds_what_is_not_asked_for():
 
 @pytest.fixture
 def mac(monkeypatch):
-    """Python as on macOS, as far as it can be pretended."""
-    for name in [name for name in dir(os) if LINUX_ONLY.match(name)]:
+    """Python without what our modules use and macOS lacks."""
+    for name in {name for path in SOURCES for name in linux_only(ast.parse(path.read_text()))}:
         monkeypatch.delattr(os, name)
-    monkeypatch.setattr(sys, "platform", "darwin")
+    monkeypatch.setattr(slices, "sys", SimpleNamespace(platform="darwin"))
 
 
 @pytest.mark.usefixtures("mac")

@@ -76,6 +76,7 @@ def try_wheel(wheel: Path, python: str, venv: Path, options: argparse.Namespace)
         _run([python, "-m", "venv", str(venv)])
     inner = str(venv / "bin/python")
     if options.lowest:
+        _run([*_pip(inner, options.constraint), "torch"])  # uv would take a build with CUDA instead of one for the CPU
         uv = ["uv", "pip", "install", "--quiet", "--python", inner, "--constraint", str(options.constraint)]
         _run([*uv, "--resolution", "lowest-direct", "--requirement", str(ROOT / "pyproject.toml")])
         _run([*uv, "--no-deps", "--reinstall", str(wheel)])
@@ -92,6 +93,7 @@ def try_wheel(wheel: Path, python: str, venv: Path, options: argparse.Namespace)
         _run([inner, "-W", "ignore", f"examples/{name}.py"], folder)
     for extra in options.extras:
         _run([*_pip(inner, options.constraint), f"{wheel}[{extra}]"])
+        _run([inner, "-m", "pip", "check"])
         _run([inner, "-W", "ignore", "-c", f"import {EXTRAS_IMPORT[extra]}"], folder)
     shutil.rmtree(folder)
 
