@@ -7,7 +7,7 @@ A row takes about a minute on two cores, learning a few.
 compute:  steps of 1 to 5 ms that compute, two workers and a learner of 256-256, against two processes without a learner
 wait:     steps of 1 to 5 ms that wait, eight workers, 16 environments, against eight workers that never wait
 cartpole: training on CartPole, two workers, with either learner
-cyborg:   training in CybORG, 20 games (--cyborg CLONE, --cyborg-python), against two processes without a learner
+cyborg:   training in CybORG, --games 20 (--cyborg CLONE, --cyborg-python), against two processes without a learner
 mettagrid: whole runs of the package's MettaGrid, forage with 24 agents, 16 arenas, LSTM-128, two workers
 states:   steps in CybORG, 20 games in two workers, with the true state read every 1, 10, 20 steps and never
 learning: returns at equal steps, staleness 0 and 2: CartPole, Acrobot, and CAGE-2 hosted as a Gymnasium environment
@@ -249,6 +249,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--only", default="", help="environments of the row learning whose names contain this")
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--games", type=int, default=20, help="games of the row cyborg")
     parser.add_argument("--cyborg", default="")
     parser.add_argument("--cyborg-python", default="")
     given = parser.parse_args()
@@ -259,7 +260,9 @@ def main() -> None:
         "compute": lambda: steps_that_compute(given),
         "wait": lambda: steps_that_wait(given),
         "cartpole": lambda: cartpole(given),
-        "cyborg": lambda: steps_that_compute(given, "cyborg", PPOConfig(num_envs=20, rollout_steps=50)),
+        "cyborg": lambda: steps_that_compute(
+            given, "cyborg", PPOConfig(num_envs=given.games, rollout_steps=max(10, 1000 // given.games))
+        ),
         "mettagrid": lambda: mettagrid(given),
         "states": lambda: true_states(given),
         "learning": lambda: learning(given),
