@@ -65,7 +65,11 @@ def stepping(found: list[Any]) -> Rows:
 
 FIGURES = {
     "models": Figure(
-        ["evaluate model:cage2-leaderboard", "evaluate model:cage2-head", "evaluate react-restore", "evaluate random"],
+        [
+            *(f"evaluate model:cage2-{name}" for name in ("leaderboard", "head", "small", "order")),
+            "evaluate react-restore",
+            "evaluate random",
+        ],
         scores,
     ),
     "payoff": Figure(
