@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavalcade.core.jit import kernel
-from cavalcade.envs.cage2 import Cage2, game
+from cavalcade.envs.cage2 import Cage2, cpu, game
 from cavalcade.envs.cage2.protocol import episode_returns
 from cavalcade.envs.cage2.red import exploit_options
 from cavalcade.envs.cage2.reward import HORIZONS
@@ -83,7 +83,7 @@ class Outcomes(NamedTuple):
     then: NDArray[np.int64]  # (R, 4): the next state
 
 
-@kernel
+@kernel(cached=False)
 def play(s, p, actions, rewards):
     """One step of every row."""
     for e in range(actions.size):
@@ -100,7 +100,7 @@ def beginning(target: int) -> State:
     """A game that B_line begins, with the user host that it will draw."""
     s = allocate(1)
     s.red_setting[0] = B_LINE
-    game.begin(s, 0)
+    cpu.begin(s, np.zeros(1, np.int64))
     s.line_target[0] = target
     return s
 
@@ -256,7 +256,7 @@ def asleep(attacked: NDArray[np.int64], o: Outcomes) -> float:
 
 def asleep_in_games(revision: str) -> tuple[float, float]:
     """The same in the simulator: mean and its standard error."""
-    env = Cage2(20_000, red="bline", revision=revision, autoreset=False, threads=1)
+    env = Cage2(20_000, red="bline", revision=revision, threads=1)
     returns = episode_returns(lambda env: np.zeros(env.spec.num_envs, np.int32), env)
     return float(returns.mean()), float(returns.std(ddof=1) / len(returns) ** 0.5)
 

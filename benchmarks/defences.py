@@ -13,7 +13,7 @@ import numpy as np
 from cavalcade import load_policy
 from cavalcade.envs.cage2 import Cage2
 from cavalcade.envs.cage2.reward import PARTS
-from cavalcade.envs.cage2.scenario import ACTIONS, HOSTS, NUM_ACTIONS
+from cavalcade.envs.cage2.scenario import ACTIONS, FIRST_RESTORE_ACTION, HOSTS, NUM_ACTIONS, USER0
 from cavalcade.envs.cage2.state import host_bits
 
 _SHOWN = 14
@@ -43,10 +43,14 @@ def shown(title: str, policy, red: str, revision: str, games: int) -> None:
         mean = counts[begin - 1 : end].sum(axis=0)
         best = [a for a in np.argsort(-mean)[:_SHOWN] if mean[a] >= 0.05]
         print(f"  steps {begin}–{end}, per game:", ", ".join(f"{ACTIONS[a]} {mean[a]:.2f}" for a in best))
-    rooted = [
-        f"{HOSTS[h]} {held[:, h].sum():.2f}" for h in np.argsort(-held.sum(axis=0)) if 0.05 < held[:, h].sum() < 99
-    ]
-    print("  steps in which Red is privileged, per game:", ", ".join(rooted))
+    restores = counts[:, FIRST_RESTORE_ACTION:].sum(axis=0)
+    print("  Restores per game:", _largest(restores))
+    print("  steps in which Red is privileged, per game:", _largest(held.sum(axis=0)))
+
+
+def _largest(by_host: np.ndarray) -> str:
+    """Hosts with the largest numbers, without User0, where Red always is."""
+    return ", ".join(f"{HOSTS[h]} {by_host[h]:.2f}" for h in np.argsort(-by_host) if by_host[h] >= 0.02 and h != USER0)
 
 
 def main() -> None:

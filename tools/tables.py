@@ -204,7 +204,11 @@ FIGURES = {
     "cards": Figure(cards, align="llrllr"),
     "models": Figure(
         scores,
-        ("evaluate model:cage2-leaderboard", "evaluate model:cage2-head", "evaluate react-restore", "evaluate random"),
+        (
+            *(f"evaluate model:cage2-{name}" for name in ("leaderboard", "head", "small", "order")),
+            "evaluate react-restore",
+            "evaluate random",
+        ),
         "llr",
     ),
     "payoff": Figure(

@@ -1,12 +1,18 @@
 """Shipped models: each loads, plays as its card says, and stays small."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from safetensors.torch import load_file
 
 import cavalcade
 from cavalcade import models
 from cavalcade.core.errors import ConfigError
+from cavalcade.envs.cage2.workflow import WorkflowCage2
 from cavalcade.targets.cage2.config import Cage2Config
+from cavalcade.targets.cage2.shared import with_order, workflow_options
+from cavalcade.workflow.summary import pooled_compliance
 
 from ..cli.helpers import refused, run
 
@@ -14,13 +20,13 @@ EPISODES = 300
 
 
 def test_all_are_small_and_have_a_card(capsys):
-    assert {"cage2-head", "cage2-leaderboard"} <= set(models.names())
+    assert {"cage2-head", "cage2-leaderboard", "cage2-order", "cage2-small"} <= set(models.names())
     assert sum(models.model_file(name).stat().st_size for name in models.names()) <= 3_000_000
     _, listed, _ = run(capsys, "models")
     assert [line.split()[0] for line in listed.splitlines()] == [f"model:{name}" for name in models.names()]
     for name in models.names():
         _, text, _ = run(capsys, "models", name)
-        for word in ("trained", "chosen", "observes", "total", "limits", "licence"):
+        for word in ("trained", "chosen", "observes", "network", "total", "limits", "licence"):
             assert f"\n{word}" in text or f"  {word}" in text
 
 
@@ -41,6 +47,36 @@ def test_each_plays_as_its_card_says(name):
         found = scores[f"{card['revision']} {red} {steps}"]
         mean, interval = stated[cell]
         assert abs(found.mean - mean) < 4 / 1.96 * np.hypot(found.interval, interval)
+
+
+def test_models_carry_what_acting_needs():
+    for name in models.names():
+        tensors = load_file(models.model_file(name))
+        assert not [key for key in tensors if "critic" in key]
+        policy = cavalcade.load_policy(f"model:{name}")
+        sizes = [policy.spec.inputs, *policy.spec.hidden, policy.spec.actions]
+        assert models.card(name)["network"] == "-".join(map(str, sizes))
+    assert models.model_file("cage2-small").stat().st_size < models.model_file("cage2-head").stat().st_size
+
+
+def test_the_model_with_an_order_keeps_it():
+    """Its own mask does that: without it, it would break the order."""
+    card, policy = models.card("cage2-order"), cavalcade.load_policy("model:cage2-order")
+    assert policy.order == card["order"]
+    assert card["compliance"]["table"] == 1
+    shares = {}
+    for name, mine in {"with": policy, "without": replace(policy, mask=None)}.items():
+        options = policy.config.task.shown | workflow_options(policy.config) | {"seed": 9, "stream": "heldout"}
+        env = with_order(WorkflowCage2(300, red="meander", autoreset=False, **options), policy.config)
+        env.track.mask[:] = 0  # of the games; the policy brings its own
+        env.reset()
+        runner = mine.runner()
+        while not env.buffers.truncated[0]:
+            env.step(runner(env))
+        stats = dict(zip(env.episode_stat_names, env.episode_stats.T, strict=True))
+        shares[name] = pooled_compliance(zip(stats["compliance"], stats["counted"], strict=True))
+    assert shares["with"] == 1
+    assert shares["without"] < 1
 
 
 def test_unknown_names_are_refused(capsys):

@@ -134,7 +134,7 @@ def test_what_does_not_fit_is_refused(tmp_path):
     env.reset(), plain.reset()
     with pytest.raises(StateError, match=f"has no belief_key \\(2, {PARTICLES}\\)"):
         env.load_state(plain.save_state())
-    with pytest.raises(ConfigError, match="it is over the agents of the challenge"):
+    with pytest.raises(ConfigError, match="beliefs are over the agents of the challenge"):
         Cage2(2, red=lambda s, e, key: (0, 0), extras=("belief",))
     with pytest.raises(ConfigError, match="in our simulator only"):
         Cyborg(tmp_path, 2, extras=("belief",))
