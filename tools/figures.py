@@ -63,6 +63,23 @@ def stepping(found: list[Any]) -> Rows:
         yield [f"{size:,}", *(f"{rate / 1e6:.3g} M" for rate in rates)]
 
 
+def mettagrid_memory(found: list[Any]) -> Rows:
+    """What the presets for MettaGrid need, in MB."""
+    yield ["", "arenas", "batch", "minibatch", "experience", "activations", "arenas and buffers"]
+    for name, need in found[0]["memory"].items():
+        about = f"{need['agents']} agents{', hosted' * need['hosted']}"
+        sizes = (need[size] for size in ("num_envs", "batch_size", "minibatch_size"))
+        parts = (need[part] for part in ("experience", "activations", "arenas"))
+        yield [f"{name} ({about})", *(f"{size:,}" for size in sizes), *(f"{part:,.0f}" for part in parts)]
+
+
+def mettagrid_training(found: list[Any]) -> Rows:
+    """Agent-steps per second of whole trainings."""
+    yield ["", "agent-steps/s"]
+    for name, rate in found[0]["training"].items():
+        yield [name, f"{rate:,.0f}"]
+
+
 FIGURES = {
     "models": Figure(
         ["evaluate model:cage2-leaderboard", "evaluate model:cage2-head", "evaluate react-restore", "evaluate random"],
@@ -76,6 +93,10 @@ FIGURES = {
         payoffs,
     ),
     "sim": Figure(["bench sim"], stepping),
+    "mettagrid_memory": Figure(["bench mettagrid --parts memory"], mettagrid_memory),
+    "mettagrid_training": Figure(
+        ["bench mettagrid --parts training --seconds 8 --rounds 2"], mettagrid_training
+    ),
 }  # fmt: skip
 
 

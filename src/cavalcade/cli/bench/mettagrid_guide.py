@@ -11,7 +11,7 @@ from cavalcade.cli.targets import parse_target
 from cavalcade.core.errors import ConfigError
 from cavalcade.core.threads import cores
 from cavalcade.runs.waiting import waiting
-from cavalcade.targets.mettagrid.arenas import needs_of, who_plays
+from cavalcade.targets.mettagrid.arenas import facts, needs_of, who_plays
 
 _GUIDE = ("--recipe", "mettagrid-guide")
 _PRECISIONS, _MODES = ("fp32", "tf32", "bf16", "fp16"), ("default", "reduce-overhead")
@@ -104,7 +104,7 @@ def _percent(metric: str, monitored: dict[str, float]) -> str:
 
 
 def memory() -> dict[str, dict[str, float]]:
-    """Prints what the presets need, as the check before a run computes it; MB by preset."""
+    """Prints what the presets need, as the check before a run computes it; sizes, agents per arena and MB by preset."""
     from cavalcade.cli.train import Options
 
     found = {}
@@ -112,9 +112,12 @@ def memory() -> dict[str, dict[str, float]]:
     print(f"\n{title}{'experience':>12}{'activations':>13}{'arenas':>10}")
     for name, given in _PRESETS.items():
         config = parse_target(Options, ["mettagrid", *given, "--device", "cpu"], "train")[1].config
-        need = needs_of(config, hosted=who_plays(config).game is None)
-        found[name] = {part: size / 2**20 for part, size in need._asdict().items()}
-        p = config.ppo
+        hosted, p = who_plays(config).game is None, config.ppo
+        need = needs_of(config, hosted=hosted)
+        found[name] = {part: size / 2**20 for part, size in need._asdict().items()} | {
+            "agents": facts(config.arena).agents, "hosted": hosted, "num_envs": p.num_envs,
+            "batch_size": p.batch_size, "minibatch_size": p.minibatch_size,
+        }  # fmt: skip
         row = f"  {name:<14}{p.num_envs:>8,}{p.batch_size:>10,}{p.minibatch_size:>11,}"
         print(f"{row}{found[name]['experience']:>12,.0f}{found[name]['activations']:>13,.0f}", end="")
         print(f"{found[name]['arenas']:>10,.0f}", flush=True)
