@@ -147,6 +147,13 @@ def memory() -> Rows:
         yield [name, *sizes, *(f"{need[part]:,.0f}" for part in ("experience", "activations", "arenas"))]
 
 
+def arena_training() -> Rows:
+    """Agent-steps per second of whole trainings on MettaGrid."""
+    yield ["", "agent-steps/s"]
+    for name, rate in stored("mettagrid_training")["found"][0]["training"].items():
+        yield [name, f"{rate:,.0f}"]
+
+
 # Orders.
 
 
@@ -219,6 +226,7 @@ FIGURES = {
         ),
     ),
     "memory": Figure(memory, ("bench mettagrid --parts memory",)),
+    "mettagrid_training": Figure(arena_training, ("bench mettagrid --parts training --seconds 8 --rounds 2",)),
     "orders": Figure(orders, ("bench orders --parts truth --episodes 20000 --table ../docs/data/orders.csv",), "l"),
     "sim": Figure(stepping, ("bench sim",), "r"),
     "train": Figure(trainers, ("bench train --parts speed",)),

@@ -19,6 +19,7 @@ from cavalcade.core.errors import ConfigError
 from cavalcade.core.timer import Timer
 from cavalcade.envs.mettagrid.episode import Episode, record_episode
 from cavalcade.envs.mettagrid.task import MettagridTask
+from cavalcade.envs.mettagrid.trace import SHIPPED
 from cavalcade.ppo.snapshot import Counters
 from cavalcade.runs.checkpoint import checkpoints
 from cavalcade.runs.history import read_history
@@ -236,7 +237,10 @@ def test_what_is_hosted_where_makes_no_difference(capsys, tmp_path):
     [
         (["--batch-size", "500"], ("500", "256")),
         (["--minibatch-size", "100", "--batch-size", "500"], ("100", "16")),
+        (["--minibatch-size", "100"], ("512", "100", "take --minibatch-size 128")),
         (["--num-envs", "3"], ("512", "192")),
+        ([*ARENA, "window=10"], ("obs.height", "is 10", "odd")),
+        ([*ARENA, "window=17"], ("17 × 17", "up to 15 × 15")),
         (["--task", "nothing"], ("forage", "module:function")),
         (["--env-options", "agents"], ("name=value",)),
         (["--env-options", "colour=red"], ("colour",)),
@@ -395,6 +399,8 @@ def test_what_cannot_be_read_is_said_in_a_line(capsys, tmp_path):
     (tmp_path / "task.yaml").write_text("game: [")
     assert "cannot be made" in refused(capsys, *SMALL[:2], "--task", tmp_path / "task.yaml")
     assert "YAML" in refused(capsys, *SMALL[:2], "--env-options", "agents=[")
+    (tmp_path / "trace.npz").write_bytes((SHIPPED / "forage-0.npz").read_bytes()[:700])
+    assert "trace.npz: not a recorded episode" in refused(capsys, "verify", "mettagrid", tmp_path / "trace.npz")
     assert "minutes" in refused(capsys, "bench", "mettagrid", "--parts", "hour", "--minutes", "0.01")
 
 
@@ -411,6 +417,8 @@ def test_who_plays_is_said_and_refused(capsys, tmp_path):
     assert "simulator is compiled, which has no workers" in said
     said = refused(capsys, *given, "--env-options", "window=10", "--simulator", "compiled")
     assert "height of the window is 10; it must be odd" in said
+    said = refused(capsys, *given, "--env-options", "agents=129,size=60", "--simulator", "compiled")
+    assert "129 agents are given, at most 128" in said
     status, out, _ = run(capsys, *given, *small, "--stats", "cell.visited")
     assert status == 0
     assert "played by the mettagrid package: statistic 'cell.visited' is not counted" in out

@@ -55,10 +55,16 @@ class RecurrentPPOConfig(CommonPPOConfig):
 
     def __post_init__(self):
         super().__post_init__()
-        for name, part in (("batch_size", "minibatch_size"), ("minibatch_size", "bptt_horizon")):
-            a, b = getattr(self, name), getattr(self, part)
-            if a % b:
-                raise ConfigError(f"{name} {a:,} does not divide into {part} {b:,}; take {_near(a, b)}")
+        batch, size, horizon = self.batch_size, self.minibatch_size, self.bptt_horizon
+        if batch % size:
+            fits = _dividing(size, batch, horizon)
+            remedy = f"--minibatch-size {fits}" if fits else f"--batch-size {_near(batch, size)}"
+            raise ConfigError(f"batch_size {batch:,} does not divide into minibatch_size {size:,}; take {remedy}")
+        if size % horizon:
+            raise ConfigError(
+                f"minibatch_size {size:,} does not divide into bptt_horizon {horizon:,}; take --minibatch-size "
+                f"{_dividing(size, batch, horizon) or _near(size, horizon)}"
+            )
         segments = self.minibatch_size // self.bptt_horizon
         if segments % self.grad_accum:
             raise ConfigError(
@@ -80,6 +86,12 @@ class RecurrentPPOConfig(CommonPPOConfig):
 def _near(size: int, part: int) -> int:
     """The nearest multiple of a part."""
     return max(1, round(size / part)) * part
+
+
+def _dividing(size: int, whole: int, part: int) -> int:
+    """The multiple of a part nearest to a size that divides the whole; 0 if there is none."""
+    fits = (part * k for k in range(1, whole // part + 1) if whole % (part * k) == 0)
+    return min(fits, key=lambda x: abs(x - size), default=0)
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from cavalcade.policy.encoders import ENCODERS, BagEncoder
 from cavalcade.policy.tokens import TokenLayout
 
 State = tuple[Tensor, ...]
+LossGradient = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]  # by logits (h, b, A) and values (h, b)
 Core = Literal["none", "lstm", "gru"]
 _CORES = {"lstm": nn.LSTM, "gru": nn.GRU}
 _LOOKED_UP = ("table", "embedding", "query")  # parameters that are matrices but not used in a matrix product
@@ -53,6 +54,8 @@ class RecurrentNetwork(nn.Module):
     """Actor and critic on the features of an encoder, (h, b, …) → (h, b, H), with a recurrent core or without."""
 
     layout: ObservationLayout
+    direct = False
+    """Whether `backpropagate` is supported."""
 
     def __init__(self, encoder: nn.Module, actions: int, core: Core, width: int, deviations: int = 0):
         super().__init__()
@@ -92,6 +95,12 @@ class RecurrentNetwork(nn.Module):
     def fixed(self) -> AbstractContextManager[None]:
         """Within it, parameters do not change."""
         return nullcontext()
+
+    def backpropagate(
+        self, observation: Tensor, index: Tensor, state: State, begins: NDArray[np.bool_], loss: LossGradient
+    ) -> None:
+        """Adds the gradient of a loss over segments `index` (b,) of observations (S, h, …), without torch's graph."""
+        raise NotImplementedError
 
     def compile(self, *, mode: str) -> None:
         """Compiles torch's forward pass by torch.compile, in place; names of parameters stay.
@@ -164,17 +173,32 @@ class TokenPolicy(RecurrentNetwork):
 
     def forward(self, observation: Tensor, state: State, begins: NDArray[np.bool_]) -> tuple[Output, State]:
         """As `RecurrentNetwork.forward`; compiled where that is supported."""
-        encoder = self.encoder
-        whole = isinstance(encoder, BagEncoder) and observation.device.type == "cpu"  # not wrapped by torch.compile
-        if not whole or not self.compiled or torch.is_autocast_enabled("cpu"):
+        if observation.device.type != "cpu" or not self.direct:
             return super().forward(observation, state, begins)
-        none, c, e = self.actor.weight.new_empty(0), self.core, cast(BagEncoder, encoder)
+        logits, values, features, after = self._passes(observation, state, begins, self._compiled_parameters())
+        return Output(logits, values, features), after
+
+    @property
+    def direct(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        whole = isinstance(self.encoder, BagEncoder)  # not wrapped by torch.compile
+        on_cpu = self.actor.weight.device.type == "cpu"
+        return whole and on_cpu and self.compiled and not torch.is_autocast_enabled("cpu")
+
+    def backpropagate(
+        self, observation: Tensor, index: Tensor, state: State, begins: NDArray[np.bool_], loss: LossGradient
+    ) -> None:
+        parameters = self._compiled_parameters()
+        found = self._passes.gradients(observation, index, state, begins, parameters, loss)
+        for p, gradient in zip(parameters, found, strict=True):
+            if len(p):
+                p.grad = gradient if p.grad is None else p.grad + gradient
+
+    def _compiled_parameters(self) -> Parameters:
+        none, c, e = self.actor.weight.new_empty(0), self.core, cast(BagEncoder, self.encoder)
         core = (none,) * 4 if c is None else (c.weight_ih_l0, c.weight_hh_l0, c.bias_ih_l0, c.bias_hh_l0)
         heads = (self.actor.weight, self.actor.bias, self.critic.weight, self.critic.bias)
         encoding = (e.bag.table, e.bag.bias, e.layer.weight, e.layer.bias)
-        parameters = Parameters(*encoding, *heads, *core)  # pyright: ignore[reportArgumentType]
-        logits, values, features, after = self._passes(observation, state, begins, parameters)
-        return Output(logits, values, features), after
+        return Parameters(*encoding, *heads, *core)  # pyright: ignore[reportArgumentType]
 
     def fixed(self) -> AbstractContextManager[None]:
         return self._passes.fixed()

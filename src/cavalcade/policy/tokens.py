@@ -43,10 +43,10 @@ class TokenLayout:
     def __post_init__(self):
         if not self.tokens >= 1:
             raise ConfigError(f"max_tokens is {self.tokens}; it must be at least 1")
-        if max(self.height, self.width) > 15 or len(self.features) > 255:
-            raise ConfigError(
-                f"a window of {self.height} × {self.width} and {len(self.features)} features do not fit into bytes"
-            )
+        if max(self.height, self.width) > 15:
+            raise ConfigError(f"the window is {self.height} × {self.width}; it may have up to 15 × 15 cells")
+        if len(self.features) > 255:
+            raise ConfigError(f"the task has {len(self.features)} features of tokens; at most 255 are supported")
 
     @cached_property
     def tables(self) -> "Tables":

@@ -118,6 +118,7 @@ def test_tasks_of_ones_own(tmp_path, monkeypatch):
         ("chess", {}, "task is 'chess'; it must be one of forage"),
         ("forage", {"agents": "many"}, "agents is 'many'; it must be a whole number"),
         ("forage", {"speed": 3}, "cannot be made"),
+        ("forage", {"window": 10}, "obs.height of task 'forage' is 10; it must be odd"),
         ("mettagrid.builder.envs:make_arena", {"num_agents": 4}, "no source of reward"),
         ("no.such:thing", {}, "cannot be made"),
         ("os:getcwd", {}, "is not a MettaGridConfig but str"),

@@ -104,7 +104,7 @@ def _percent(metric: str, monitored: dict[str, float]) -> str:
 
 
 def memory() -> dict[str, dict[str, float]]:
-    """Prints what the presets need, as the check before a run computes it; MB by preset."""
+    """Prints what the presets need, as the check before a run computes it; sizes, agents per arena and MB by preset."""
     from cavalcade.cli.train import Options
 
     found = {}

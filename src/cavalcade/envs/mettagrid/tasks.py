@@ -62,8 +62,17 @@ def load_task(task: str, options: Mapping[str, Any]) -> Any:
         raise ConfigError(f"task {task!r} cannot be made: {' '.join(str(error).split())}") from None
     if not isinstance(config, MettaGridConfig):
         raise ConfigError(f"task {task!r} is not a MettaGridConfig but {type(config).__name__}")
+    check_window(config, task)
     check_rewarding(config, task)
     return config
+
+
+def check_window(config: Any, task: str) -> None:
+    """Raises `ConfigError` for a window of even size: the package's engine writes beyond its memory there."""
+    for name in ("height", "width"):
+        size = getattr(config.game.obs, name)
+        if size % 2 == 0:
+            raise ConfigError(f"obs.{name} of task {task!r} is {size}; it must be odd")
 
 
 def check_rewarding(config: Any, task: str) -> None:

@@ -1,6 +1,6 @@
 """The compiled passes as one differentiable torch function of tokens, states and parameters."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -24,7 +24,7 @@ from cavalcade.policy.compiled.backward import (
 from cavalcade.policy.compiled.network import GRU, LSTM, NONE, Memory, Shape, Tokens, Weights, Work, forward
 from cavalcade.policy.compiled.products import panels_of
 from cavalcade.policy.compiled.vectors import LINE
-from cavalcade.policy.tokens import Tables, TokenLayout
+from cavalcade.policy.tokens import TokenLayout
 
 _TILE = 48  # agents, at most
 _SINGLE = LINE // 4  # columns of a panel in float32, the wider one
@@ -96,7 +96,9 @@ class CompiledNetwork:
 
     def __init__(self, layout: TokenLayout, core: str, width: int, actions: int):
         self.core, self.inner, self.actions, self.tokens = core, width, actions, layout.tokens
-        self.tables: Tables = layout.tables
+        t = layout.tables
+        self._rows = np.where(t.base < 0, -1, 256 * t.base + t.levels - 1).astype(np.int32)
+        self._weight = t.weight
         self.width, self.outputs = _whole(width), _whole(actions + 1)
         self.blocks = _BLOCKS[core]
         self._acting, self._learning = Workspaces(), Workspaces()
@@ -119,10 +121,31 @@ class CompiledNetwork:
         if torch.is_grad_enabled():
             logits, values, features, *after = _Passes.apply(self, tokens, begins, len(state), *state, *parameters)  # pyright: ignore
         else:
-            pass_ = self.forward(tokens, begins, state, parameters, learning=False)
+            pass_ = self.forward(self._bytes(tokens), len(tokens), begins, state, parameters, learning=False)
             self._acting.give_back(pass_.space)
             logits, values, features, *after = pass_.outputs
         return logits, values, features, tuple(after)
+
+    def gradients(
+        self,
+        observation: Tensor,
+        index: Tensor,
+        state: tuple[Tensor, ...],
+        begins: NDArray[np.bool_],
+        parameters: Parameters,
+        loss: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]],
+    ) -> Parameters:
+        """Gradients of a loss over segments `index` (b,) of observations (S, h, K, 3), without torch's graph.
+
+        loss: takes logits (h, b, A) and values (h, b), returns its gradients with respect to them.
+        """
+        with torch.no_grad():
+            seen, steps = self._picked(observation, index), observation.shape[1]
+            pass_ = self.forward(seen, steps, begins, state, parameters, learning=True)
+            upstream = (*loss(*pass_.outputs[:2]), None, *(None for _ in state))
+            _, found = self.backward(pass_, parameters, upstream)
+            self.release(pass_.space)
+        return found
 
     def shape(self, steps: int, agents: int) -> Shape:
         threads = numba.get_num_threads()
@@ -132,10 +155,17 @@ class CompiledNetwork:
         return Shape(steps, agents, *sizes, core, used, used, max(tiles, 1))
 
     def forward(
-        self, tokens: Tensor, begins: NDArray[np.bool_], state: tuple[Tensor, ...], p: Parameters, *, learning: bool
+        self,
+        seen: Tokens,
+        steps: int,
+        begins: NDArray[np.bool_],
+        state: tuple[Tensor, ...],
+        p: Parameters,
+        *,
+        learning: bool,
     ) -> "Pass":
         """The forward pass; its outputs are fresh tensors."""
-        h, b = tokens.shape[:2]
+        h, b = steps, len(seen.starts)
         shape, kind = self.shape(h, b), p.table.dtype
         pool = self._learning if learning else self._acting
         space = pool.take(h * b, kind, lambda: self._workspace(h * b, kind, learning))
@@ -145,8 +175,8 @@ class CompiledNetwork:
         after = [torch.empty_like(s) for s in before]
         none = torch.empty(0, 0, dtype=kind)
         memory = Memory(*(x.numpy() for x in (*_pair(before, none), *_pair(after, none))))
-        seen = self._bytes(tokens)
-        w = (None if learning else self._packed) or self._weights(p)
+        matrices = self._matrices(p) if learning or not self._packed else None
+        w = self._weights(p, matrices) if matrices else self._packed
         if self._fixed and not learning:
             self._packed = w
         begun = np.ascontiguousarray(np.broadcast_to(begins, (h, b)))  # kernels do not check bounds
@@ -154,7 +184,7 @@ class CompiledNetwork:
         inner = self.inner
         shown = features.view(h, b, -1)[..., :inner]
         outputs = (logits.view(h, b, -1), values.view(h, b), shown, *(s[None, :, :inner] for s in after))
-        return Pass(self, shape, space, begun, memory.cell, features.numpy(), outputs)
+        return Pass(self, shape, space, begun, memory.cell, features.numpy(), matrices, outputs)
 
     def _bytes(self, tokens: Tensor) -> Tokens:
         """Tokens (h, b, K, 3) where they lie."""
@@ -163,8 +193,12 @@ class CompiledNetwork:
         h, b, k, _ = tokens.shape
         step, agent = tokens.stride()[:2]
         flat = tokens.as_strided(((h - 1) * step + (b - 1) * agent + 3 * k,), (1,))
-        t = self.tables
-        return Tokens(flat.numpy(), step, agent, k, t.base, t.levels, t.weight)
+        return Tokens(flat.numpy(), agent * np.arange(b), step, k, self._rows, self._weight)
+
+    def _picked(self, observation: Tensor, index: Tensor) -> Tokens:
+        """Segments of observations (S, h, K, 3), contiguous, where they lie."""
+        h, k = observation.shape[1:3]
+        return Tokens(observation.view(-1).numpy(), 3 * k * h * index.numpy(), 3 * k, k, self._rows, self._weight)
 
     def _workspace(self, rows: int, kind: torch.dtype, learning: bool) -> Workspace:
         def empty(*shape: int, of: torch.dtype = kind) -> NDArray:
@@ -186,22 +220,19 @@ class CompiledNetwork:
         back = rows if learning else 0
         return Workspace(rows, kind, work, Deltas(empty(back, width), empty(back, width)))
 
-    def _weights(self, p: Parameters) -> Weights:
-        """Parameters packed for the forward pass, in every pass: fused optimisers do not count versions."""
+    def _matrices(self, p: Parameters) -> "Matrices":
+        """Parameters as `network` has them, padded, in every pass: fused optimisers do not count versions."""
         heads, heads_bias = self._heads(p)
-        core = self._core(p) if self.blocks else (p.inputs, p.states, p.inputs_bias.view(0, 0))
-        matrices = (_padded(_padded(p.layer, self.width).T, self.width).T, core[0], core[1], heads)
-        layer, inputs, states, heads = (_packed(m.detach().t()) for m in matrices)
-        layer_bias, core_bias = _padded(p.layer_bias, self.width), core[2]
-        biases = (x.detach().numpy() for x in (layer_bias, core_bias, heads_bias))
-        return Weights(*_woven(p, (layer, inputs, states, heads), tuple(biases)))
-
-    def transposed(self, p: Parameters) -> Transposed:
-        """Matrices packed for the backward pass."""
-        heads, _ = self._heads(p)
-        core = self._core(p)[:2] if self.blocks else (p.inputs, p.states)
+        inputs, states, core_bias = self._core(p) if self.blocks else (p.inputs, p.states, p.inputs_bias.view(0, 0))
         layer = _padded(_padded(p.layer, self.width).T, self.width).T
-        return Transposed(*(_packed(m.detach()) for m in (layer, *core, heads)))
+        return Matrices(layer, inputs, states, heads, _padded(p.layer_bias, self.width), core_bias, heads_bias)
+
+    def _weights(self, p: Parameters, m: "Matrices") -> Weights:
+        """Parameters packed for the forward pass."""
+        layer, inputs, states, heads = (_packed(x.t()) for x in m[:4])
+        layer_bias, core_bias, heads_bias = (x.detach().numpy() for x in m[4:])
+        table, sums_bias = p.table.detach().numpy(), p.sums_bias.detach().numpy()
+        return Weights(table, sums_bias, layer, layer_bias, inputs, states, core_bias, heads, heads_bias)
 
     def _heads(self, p: Parameters) -> tuple[Tensor, Tensor]:
         """Actor and critic as one matrix (outputs, width) and its bias."""
@@ -244,7 +275,9 @@ class CompiledNetwork:
         none = torch.empty(0, 0, dtype=kind)
         given = Upstream(*(x.numpy() for x in (out, shown, *_pair(carried, none))))
         work, deltas = space.work, space.deltas
-        back_through_time(shape, pass_.begins, self.transposed(p), work, pass_.cell, given, deltas)
+        assert pass_.matrices is not None
+        weights = Transposed(*map(_packed, pass_.matrices[:4]))
+        back_through_time(shape, pass_.begins, weights, work, pass_.cell, given, deltas)
 
         def zeros(*sizes: int) -> Tensor:
             return torch.zeros(sizes, dtype=kind)
@@ -289,12 +322,25 @@ class Pass(NamedTuple):
     begins: NDArray[np.bool_]
     cell: NDArray  # at the start
     features: NDArray
+    matrices: "Matrices | None"  # None if they were packed before, for acting
     outputs: tuple[Tensor, ...]
+
+
+class Matrices(NamedTuple):
+    """Parameters as `network` has them: (out, in), padded to whole panels."""
+
+    layer: Tensor  # (width, width)
+    inputs: Tensor  # (from_input, width)
+    states: Tensor  # (from_state, width)
+    heads: Tensor  # (outputs, width)
+    layer_bias: Tensor
+    core_bias: Tensor  # (4, width)
+    heads_bias: Tensor
 
 
 def _packed(matrix: Tensor) -> NDArray:
     """A matrix in panels; one without elements as a flat array."""
-    return (panels_of(matrix) if matrix.numel() else matrix.flatten()).numpy()
+    return panels_of(matrix.detach().numpy()) if matrix.numel() else matrix.detach().flatten().numpy()
 
 
 def _pair(states: list[Tensor], none: Tensor) -> tuple[Tensor, Tensor]:
@@ -303,19 +349,11 @@ def _pair(states: list[Tensor], none: Tensor) -> tuple[Tensor, Tensor]:
     return first, second
 
 
-def _woven(p: Parameters, matrices: tuple[NDArray, ...], biases: tuple[NDArray, ...]) -> tuple[NDArray, ...]:
-    """Matrices and biases in the order of `Weights`."""
-    layer, inputs, states, heads = matrices
-    layer_bias, core_bias, heads_bias = biases
-    table, sums_bias = p.table.detach().numpy(), p.sums_bias.detach().numpy()
-    return table, sums_bias, layer, layer_bias, inputs, states, core_bias, heads, heads_bias
-
-
 class _Passes(torch.autograd.Function):
     @staticmethod
     def forward(ctx, network: CompiledNetwork, tokens: Tensor, begins: NDArray, states: int, *tensors: Tensor):  # pyright: ignore
         state, parameters = tensors[:states], Parameters(*tensors[states:])
-        made = network.forward(tokens, begins, state, parameters, learning=True)
+        made = network.forward(network._bytes(tokens), len(tokens), begins, state, parameters, learning=True)
         ctx.made, ctx.states = made._replace(outputs=()), states
         ctx.save_for_backward(*parameters)
         ctx.set_materialize_grads(False)

@@ -40,12 +40,11 @@ class Tokens(NamedTuple):
     """Observations as bytes, and what they mean."""
 
     bytes: np.ndarray  # flat
+    starts: np.ndarray  # (b,): where the first observation of each agent begins
     step: int  # bytes from one step to the next
-    agent: int  # … and from one agent to the next
     most: int  # K
-    base: np.ndarray  # `Tables`
-    levels: np.ndarray
-    weight: np.ndarray
+    rows: np.ndarray  # (place, feature): first row · 256 + number of rows − 1; negative if the pair has no meaning
+    weight: np.ndarray  # (feature, value): of a single row
 
 
 class Weights(NamedTuple):
@@ -100,7 +99,7 @@ def _forward_tile(shape, tile, tokens, begins, weights, work, memory, features, 
     for t in range(shape.steps):
         row = t * shape.agents + start
         for i in range(n):
-            _find_rows(tokens, t * tokens.step + (start + i) * tokens.agent, work, row + i)
+            _find_rows(tokens, tokens.starts[start + i] + t * tokens.step, work, row + i)
             _sum_rows(weights, work, row + i)
         for r in range(row, row + n):
             _copy(weights.layer_bias, second, r)
@@ -124,18 +123,19 @@ def _forward_tile(shape, tile, tokens, begins, weights, work, memory, features, 
 @formula
 def _find_rows(tokens, at, work, row):
     """Rows and weights of the tokens of an observation that begins at a byte."""
-    count = 0
+    count, one = 0, np.float32(1)
     for k in range(tokens.most):
         here = at + 3 * k
         place = tokens.bytes[here]
         if place == END:
             break
-        feature, value = tokens.bytes[here + 1], np.int32(tokens.bytes[here + 2])
-        first, n = tokens.base[place, feature], tokens.levels[place, feature]
-        if first < 0:
+        feature, value = tokens.bytes[here + 1], tokens.bytes[here + 2]
+        found = tokens.rows[place, feature]
+        if found < 0:
             continue
-        work.rows[row, count] = first + (min(value, n - 1) if n > 1 else 0)
-        work.weights[row, count] = 1 if n > 1 else tokens.weight[feature, value]
+        others, weight = found & 255, tokens.weight[feature, value]
+        work.rows[row, count] = (found >> 8) + min(np.int32(value), others)
+        work.weights[row, count] = one if others > 0 else weight
         count += 1
     work.count[row] = count
 

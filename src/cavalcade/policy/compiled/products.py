@@ -1,36 +1,48 @@
 """Matrix products on one thread, C += A B, for kernels that work on small tiles.
 
-B is packed: panels of as many columns as a cache line holds, each row by row (`panels_of`). Blocks of 6 rows of C and
-one panel stay in registers for the whole inner dimension. Libraries repack B in every call, which costs most for the
-tiles of 24 to 48 rows that a recurrent core has.
+B is packed: panels of as many columns as a cache line holds, each row by row (`panels_of`). Blocks of C stay in
+registers for the whole inner dimension: 8 rows and two panels with the 32 registers of AVX-512, else 6 rows and one
+panel. Libraries repack B in every call, which costs most for the tiles of 24 to 48 rows that a recurrent core has.
 
-Every element of C is one chain of fused multiply-adds over the inner dimension, in order: results do not depend on how
-rows are divided into tiles or threads.
+Every element of C is one chain of fused multiply-adds over the inner dimension, in order: results do not depend on
+blocks, nor on how rows are divided into tiles or threads.
 """
 
 from typing import Any
 
+import numpy as np
 from llvmlite import ir
 from numba import types
-from torch import Tensor
+from numpy.typing import NDArray
 
-from cavalcade.core.jit import routine
-from cavalcade.policy.compiled.vectors import LINE, Lines, Loop, intrinsic
+from cavalcade.core.jit import kernel, routine
+from cavalcade.policy.compiled.vectors import LINE, WIDE, Lines, Loop, intrinsic
 
-_ROWS = 6  # of a block: 12 of the 16 vector registers of AVX2
+_ROWS, _PANELS = (8, 2) if WIDE else (6, 1)  # of a block: 16 of 32 registers, or 12 of 16
 
 
-def panels_of(b: Tensor) -> Tensor:
+def panels_of(b: NDArray) -> NDArray:
     """A matrix (K, N) in panels, flat; N must be a multiple of a panel's columns."""
-    return b.unflatten(1, (-1, LINE // b.element_size())).transpose(0, 1).reshape(-1)
+    size = LINE // b.itemsize
+    panels = np.empty((b.shape[1] // size, len(b), size), b.dtype)
+    _pack(b, panels)
+    return panels.reshape(-1)
 
 
-def _block(rows: int) -> Any:
-    """A function that adds the product of `rows` rows of A and one panel to C."""
+@kernel
+def _pack(b, panels):
+    for j in range(panels.shape[0]):
+        for k in range(panels.shape[1]):
+            for c in range(panels.shape[2]):
+                panels[j, k, c] = b[k, j * panels.shape[2] + c]
+
+
+def _block(rows: int, panels: int) -> Any:
+    """A function that adds the product of `rows` rows of A and some panels to C."""
 
     @intrinsic
     def block(_typing, a, a_at, row, step, b, b_at, c, c_at, c_row, depth):
-        """A: (r, k) at a_at + r·row + k·step of `a`. B: a panel at b_at. C: rows of c_row elements from c_at."""
+        """A: (r, k) at a_at + r·row + k·step of `a`. B: panels from b_at on. C: rows of c_row elements from c_at."""
         whole = types.intp
         signature = types.void(a, whole, whole, whole, b, whole, c, whole, whole, whole)
 
@@ -44,12 +56,17 @@ def _block(rows: int) -> Any:
             def nth(start, stride, n):
                 return builder.gep(start, [builder.mul(stride, ir.Constant(stride.type, n))])
 
-            a_rows, c_rows = [nth(a, row, r) for r in range(rows)], [nth(c, c_row, r) for r in range(rows)]
-            loop = Loop(builder, depth, [lines.load(x) for x in c_rows])
-            panel, at = lines.load(nth(b, loop.k, lines.size)), builder.mul(loop.k, step)
+            line = ir.Constant(depth.type, lines.size)
+            b_panels = [nth(b, builder.mul(depth, line), p) for p in range(panels)]
+            a_rows = [nth(a, row, r) for r in range(rows)]
+            targets = [nth(nth(c, c_row, r), line, p) for r in range(rows) for p in range(panels)]
+            loop = Loop(builder, depth, [lines.load(x) for x in targets])
+            at = builder.mul(loop.k, step)
+            found = [lines.load(builder.gep(x, [builder.mul(loop.k, line)])) for x in b_panels]
             values = [lines.filled(builder.load(builder.gep(x, [at]))) for x in a_rows]
-            sums = [lines.add_product(c, x, panel) for c, x in zip(loop.carried, values, strict=True)]
-            for x, target in zip(loop.close(sums), c_rows, strict=True):
+            pairs = [(x, y) for x in values for y in found]
+            sums = [lines.add_product(total, x, y) for total, (x, y) in zip(loop.carried, pairs, strict=True)]
+            for x, target in zip(loop.close(sums), targets, strict=True):
                 lines.store(x, target)
             return context.get_dummy_value()
 
@@ -58,26 +75,39 @@ def _block(rows: int) -> Any:
     return block
 
 
-_one, _two, _three, _four, _five, _six = (_block(rows) for rows in range(1, _ROWS + 1))
+def _strip(panels: int) -> Any:
+    """A function that adds the product of A and some panels of B to as many panels of columns of C."""
+    most, four, two, one = (_block(rows, panels) for rows in (_ROWS, 4, 2, 1))
+
+    @routine
+    def strip(a, a_at, row, step, rows, depth, packed, panel, c, c_at, c_row):
+        r = 0
+        while r + _ROWS <= rows:
+            most(a, a_at + r * row, row, step, packed, panel, c, c_at + r * c_row, c_row, depth)
+            r += _ROWS
+        if r + 4 <= rows:
+            four(a, a_at + r * row, row, step, packed, panel, c, c_at + r * c_row, c_row, depth)
+            r += 4
+        if r + 2 <= rows:
+            two(a, a_at + r * row, row, step, packed, panel, c, c_at + r * c_row, c_row, depth)
+            r += 2
+        if r < rows:
+            one(a, a_at + r * row, row, step, packed, panel, c, c_at + r * c_row, c_row, depth)
+
+    return strip
+
+
+_panels, _panel = _strip(_PANELS), _strip(1)
 
 
 @routine
 def add_product(a, a_at, row, step, rows, depth, packed, c, c_at, c_row, columns):
     """Adds the product of A (rows, depth) and a packed matrix (depth, columns) to C; see `block` for the addresses."""
     size = LINE // a.itemsize
-    for j in range(0, columns, size):
-        panel = j * depth
-        for r in range(0, rows - _ROWS + 1, _ROWS):
-            _six(a, a_at + r * row, row, step, packed, panel, c, c_at + r * c_row + j, c_row, depth)
-        left = rows % _ROWS
-        a_last, c_last = a_at + (rows - left) * row, c_at + (rows - left) * c_row + j
-        if left == 1:
-            _one(a, a_last, row, step, packed, panel, c, c_last, c_row, depth)
-        elif left == 2:
-            _two(a, a_last, row, step, packed, panel, c, c_last, c_row, depth)
-        elif left == 3:
-            _three(a, a_last, row, step, packed, panel, c, c_last, c_row, depth)
-        elif left == 4:
-            _four(a, a_last, row, step, packed, panel, c, c_last, c_row, depth)
-        elif left == 5:
-            _five(a, a_last, row, step, packed, panel, c, c_last, c_row, depth)
+    j = 0
+    while j + _PANELS * size <= columns:
+        _panels(a, a_at, row, step, rows, depth, packed, j * depth, c, c_at + j, c_row)
+        j += _PANELS * size
+    while j < columns:
+        _panel(a, a_at, row, step, rows, depth, packed, j * depth, c, c_at + j, c_row)
+        j += size

@@ -2,10 +2,12 @@
 
 from typing import Any
 
-from llvmlite import ir
+from llvmlite import binding, ir
 from numba import extending, types
 
 LINE = 64  # bytes: 16 float32, 8 float64
+WIDE: bool = binding.get_host_cpu_features().get("avx512f", False)
+"""Whether there are 32 registers of one line; else there are 16, and a line takes two."""
 intrinsic: Any = extending.intrinsic  # its type hints count the typing context among the arguments
 
 

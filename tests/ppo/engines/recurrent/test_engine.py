@@ -8,6 +8,7 @@ from cavalcade.config.recurrent import MachineConfig, RecurrentPPOConfig
 from cavalcade.core.errors import ConfigError, StateError, TrainingError
 from cavalcade.policy.heads import Choice
 from cavalcade.ppo.advantage import gae
+from cavalcade.ppo.auxiliary.statistics import Statistics
 from cavalcade.ppo.draws import uniform_draws
 from cavalcade.ppo.engines.recurrent.draw import Seen, Stored, store_and_draw
 from cavalcade.ppo.engines.recurrent.engine import RecurrentEngine
@@ -139,31 +140,40 @@ def test_pieces_that_do_not_divide_and_tf32_without_a_gpu_are_refused():
         learner(machine=MachineConfig(precision="tf32"))
 
 
+def raising(error):
+    """A function that raises an error."""
+
+    def function(*_):
+        raise error
+
+    return function
+
+
 def test_out_of_memory_once_goes_on_in_halves_and_twice_ends_with_advice(monkeypatch):
     one, other = learner(parts=1), learner(parts=1)
-    real, calls = RecurrentEngine._loss, []
+    real, calls = RecurrentEngine._backpropagate, []
 
-    def failing(self, batch, importance):
-        calls.append(batch.index.shape[0])
-        if batch.index.shape[0] > 16:
+    def failing(self, index, *given):
+        calls.append(len(index))
+        if len(index) > 16:
             raise torch.OutOfMemoryError("CUDA out of memory")
-        return real(self, batch, importance)
+        return real(self, index, *given)
 
-    monkeypatch.setattr(RecurrentEngine, "_loss", failing)
+    monkeypatch.setattr(RecurrentEngine, "_backpropagate", failing)
     advance(one)
     assert calls == [32, 16, 16]
     assert "in 2 pieces" in one.notes[0]
-    monkeypatch.setattr(RecurrentEngine, "_loss", real)
+    monkeypatch.setattr(RecurrentEngine, "_backpropagate", real)
     advance(other)
     for a, b in zip(weights(one).values(), weights(other).values(), strict=True):
         torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-3)
-    monkeypatch.setattr(RecurrentEngine, "_loss", lambda *_: (_ for _ in ()).throw(torch.OutOfMemoryError("again")))
+    monkeypatch.setattr(RecurrentEngine, "_backpropagate", raising(torch.OutOfMemoryError("again")))
     with pytest.raises(TrainingError, match="--minibatch-size"):
         advance(one)
 
 
 def test_other_runtime_errors_are_not_taken_for_lack_of_memory(monkeypatch):
-    monkeypatch.setattr(RecurrentEngine, "_loss", lambda *_: (_ for _ in ()).throw(RuntimeError("shape mismatch")))
+    monkeypatch.setattr(RecurrentEngine, "_backpropagate", raising(RuntimeError("shape mismatch")))
     with pytest.raises(RuntimeError, match="shape mismatch"):
         advance(learner())
 
@@ -248,7 +258,9 @@ def test_draws_on_the_cpu_are_those_of_the_head():
     seen = Seen(rng.random((500, 9)), mask, rng.random(500) < 0.5, rng.random(500).astype(np.float32))
     for at in (0, 1):
         stored = Stored(np.zeros((600, 2, 7)), np.zeros((600, 2, 6), bool), np.ones((600, 2), bool), np.zeros((600, 2)))
-        store_and_draw(3, logits, seen, keys, 11, 100, stored, 100, at, action, log_prob)
+        cut = np.zeros(3, np.int64)
+        store_and_draw(cut, logits, seen, keys, 11, 100, stored, 100, at, action, log_prob)
+        assert cut.sum() == 500
         assert (stored.observation[100:, at] == seen.observation[:, :7]).all()
         assert (stored.mask[100:, at] == mask).all()
         assert (stored.value[100:, at] == seen.value).all()
@@ -261,6 +273,35 @@ def test_draws_on_the_cpu_are_those_of_the_head():
     wanted = head.sample(x, allowed, torch.from_numpy(draws))
     assert (wanted.numpy() == action).all()
     np.testing.assert_allclose(log_prob, head.evaluate(x, allowed, wanted)[0].numpy(), atol=1e-5)
+
+
+@pytest.mark.parametrize("settings", [{"core": "lstm"}, {"core": "none", "grad_accum": 2}, {"vtrace": True}], ids=str)
+def test_gradients_without_torchs_graph_are_those_of_the_graph(monkeypatch, settings):
+    one = learner(**settings)
+    one.collect()
+    one.prepare(0.0)
+    (index, weight), *_ = one.minibatches(0)
+    found = []
+    assert one._direct()
+    for direct in (True, False):
+        monkeypatch.setattr(one, "_direct", lambda direct=direct: direct)
+        metrics = one._gradient_or_none(index, weight)
+        found.append((metrics, {name: p.grad.clone() for name, p in one.policy.named_parameters()}))
+    (metrics, mine), (wanted, reference) = found
+    assert mine.keys() == reference.keys()
+    for name, gradient in reference.items():
+        assert float(gradient.norm()) > 0, name
+        torch.testing.assert_close(mine[name], gradient, rtol=1e-6, atol=1e-9)
+    for name, value in wanted.items():
+        torch.testing.assert_close(metrics[name].view(1), value.view(1))
+
+
+def test_an_auxiliary_loss_that_is_at_work_needs_the_graph():
+    one = learner()
+    one.auxiliary = [Statistics(2)]
+    assert not one._direct()
+    one.state.counters[:, 1] = 1
+    assert one._direct()
 
 
 def test_target_kl_stops_an_update():

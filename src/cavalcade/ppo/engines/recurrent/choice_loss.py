@@ -5,6 +5,7 @@ that they do not depend on the number of threads.
 """
 
 import math
+from typing import NamedTuple
 
 import numba
 import numpy as np
@@ -18,6 +19,18 @@ from cavalcade.ppo.objective import METRICS, Coefficients
 
 _POLICY, _VALUE, _ENTROPY, _KL, _CLIPPED = range(len(METRICS))
 _PARTS = 32
+
+
+class Samples(NamedTuple):
+    """What the loss needs to know of a `Minibatch`, (h, b) each."""
+
+    mask: np.ndarray  # (h, b, A)
+    action: np.ndarray
+    log_prob: np.ndarray
+    value: np.ndarray
+    advantage: np.ndarray
+    returns: np.ndarray
+    weight: np.ndarray
 
 
 @kernel(parallel=True, numerics=True)
@@ -89,16 +102,23 @@ def _value(t, i, values, batch, limit, part, parts):
     return slope
 
 
+def loss_gradient(
+    logits: Tensor, values: Tensor, batch: Minibatch, c: Coefficients
+) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+    """Means of the metrics, (M,), and the gradients of the loss with respect to logits and values."""
+    parts = np.empty((_PARTS, len(METRICS)))
+    gradients = torch.empty_like(logits), torch.empty_like(values)
+    samples = Samples(*(getattr(batch, name).numpy() for name in Samples._fields))
+    real = logits.numpy().dtype.type
+    numbers = (real(float(x)) for x in (c.clip, c.value, c.entropy, c.value_clip))
+    choice_losses(logits.numpy(), values.numpy(), samples, *numbers, parts, *(g.numpy() for g in gradients))
+    return torch.from_numpy(parts.sum(0) / values.numel()).to(logits.dtype), gradients
+
+
 class _Loss(torch.autograd.Function):
     @staticmethod
     def forward(ctx, logits: Tensor, values: Tensor, batch: Minibatch, c: Coefficients):  # pyright: ignore
-        parts = np.empty((_PARTS, len(METRICS)))
-        gradients = torch.empty_like(logits), torch.empty_like(values)
-        arrays = Minibatch(*(x.numpy() for x in batch))  # pyright: ignore
-        real = logits.numpy().dtype.type
-        numbers = (real(float(x)) for x in (c.clip, c.value, c.entropy, c.value_clip))
-        choice_losses(logits.numpy(), values.numpy(), arrays, *numbers, parts, *(g.numpy() for g in gradients))
-        means = torch.from_numpy(parts.sum(0) / values.numel()).to(logits.dtype)
+        means, gradients = loss_gradient(logits, values, batch, c)
         ctx.save_for_backward(*gradients)
         loss = means[_POLICY] + c.value[0] * means[_VALUE] - c.entropy[0] * means[_ENTROPY]
         ctx.mark_non_differentiable(means)

@@ -7,6 +7,7 @@ import numba
 import numpy as np
 
 from cavalcade.core.jit import formula, kernel
+from cavalcade.policy.tokens import END
 from cavalcade.ppo.draws import draw_target
 
 
@@ -29,22 +30,26 @@ class Stored(NamedTuple):
 
 
 @kernel(parallel=True)
-def store_and_draw(parts, logits, seen, keys, clock, start, stored, first, at, actions, log_probs):
+def store_and_draw(cut, logits, seen, keys, clock, start, stored, first, at, actions, log_probs):
     """Stores what agents see as step `at` of the segments from `first` on, and samples their actions.
 
     Samples from the softmax over allowed actions: logits (n, A); actions, log_probs (n,) are written. Row i is
     environment start + i; a masked action has probability 0.
+
+    cut: (parts,), one for each thread: counts observations that have more tokens than are stored.
     """
-    for part in numba.prange(parts):
-        _store_and_draw(part, parts, logits, seen, keys, clock, start, stored, first, at, actions, log_probs)
+    for part in numba.prange(len(cut)):
+        _store_and_draw(part, cut, logits, seen, keys, clock, start, stored, first, at, actions, log_probs)
 
 
 @formula
-def _store_and_draw(part, parts, logits, seen, keys, clock, start, stored, first, at, actions, log_probs):
-    n, size = logits.shape[0], stored.observation.shape[2]
+def _store_and_draw(part, cut, logits, seen, keys, clock, start, stored, first, at, actions, log_probs):
+    n, size, parts = logits.shape[0], stored.observation.shape[2], len(cut)
     for i in range(n * part // parts, n * (part + 1) // parts):
         for j in range(size):
             stored.observation[first + i, at, j] = seen.observation[i, j]
+        if size < seen.observation.shape[1] and seen.observation[i, size] != END:
+            cut[part] += 1
         for j in range(seen.mask.shape[1]):
             stored.mask[first + i, at, j] = seen.mask[i, j]
         stored.begins[first + i, at] = seen.begins[i] and at > 0  # the state of a segment's start is already reset

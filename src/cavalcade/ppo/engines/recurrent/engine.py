@@ -26,7 +26,7 @@ from cavalcade.ppo.distributed import ALONE, Ranks
 from cavalcade.ppo.draws import uniform_draws
 from cavalcade.ppo.engine import Engine, head_of
 from cavalcade.ppo.engines.recurrent.auxiliary_loss import AuxiliaryLoss
-from cavalcade.ppo.engines.recurrent.choice_loss import choice_loss
+from cavalcade.ppo.engines.recurrent.choice_loss import choice_loss, loss_gradient
 from cavalcade.ppo.engines.recurrent.draw import Seen, Stored, store_and_draw
 from cavalcade.ppo.engines.recurrent.experience import Experience, Segments
 from cavalcade.ppo.engines.recurrent.means import RunningMeans
@@ -144,8 +144,9 @@ class RecurrentEngine(Engine):
         seen = Seen(b.observation[group], b.action_mask[group], begins, value)
         stored = Stored(e.observation.flatten(2).numpy(), e.mask.numpy(), e.begins, e.value.numpy())
         action, log_prob = e.action.numpy()[rows, at], e.log_prob.numpy()[rows, at]
-        parts, clock = numba.get_num_threads(), self.state.clock + t
-        store_and_draw(parts, logits, seen, self._keys, clock, group.start, stored, rows.start, at, action, log_prob)
+        cut, clock = np.zeros(numba.get_num_threads(), np.int64), self.state.clock + t
+        store_and_draw(cut, logits, seen, self._keys, clock, group.start, stored, rows.start, at, action, log_prob)
+        self._dropped += int(cut.sum())
         return action
 
     def _store_and_sample(
@@ -154,6 +155,7 @@ class RecurrentEngine(Engine):
         """As `_store_and_draw`, for any head and device."""
         e, allowed = self.experience, self.env.buffers.action_mask[group]
         rows, at = e.rows(t, group)
+        self._count_dropped(self.env.buffers.observation[group])
         e.observation[rows, at] = shown.to(e.observation.device)
         e.mask[rows, at] = torch.from_numpy(allowed).to(e.mask.device)
         e.begins[rows, at] = begins if at else False  # the stored state at a segment's start is already reset
@@ -167,10 +169,8 @@ class RecurrentEngine(Engine):
         return action.cpu().numpy()
 
     def _shown(self, group: slice) -> Tensor:
-        """The observations of a group as the network sees them, on the host; counts those that are cut."""
-        observation = self.env.buffers.observation[group]
-        self._count_dropped(observation)
-        return self.layout.cut(torch.from_numpy(observation))
+        """The observations of a group as the network sees them, on the host."""
+        return self.layout.cut(torch.from_numpy(self.env.buffers.observation[group]))
 
     def _count_dropped(self, observation: NDArray) -> None:
         """Counts observations (…, O) with more tokens than are kept."""
@@ -331,12 +331,16 @@ class RecurrentEngine(Engine):
         metrics: dict[str, Any] = {}
         parts = index.chunk(self._pieces)
         weights = [None] * len(parts) if importance is None else importance.chunk(self._pieces)
+        direct = self._direct()
         for part, weight in zip(parts, weights, strict=True):
             share = len(part) / len(index)
-            loss, found = self._loss(self.experience.take(part), weight)
-            loss = loss * share
-            with matmul_precision(tf32=self._precision == "tf32"):
-                (loss if self._scaler is None else self._scaler.scale(loss)).backward()
+            if direct:
+                found = self._backpropagate(part, weight, share)
+            else:
+                loss, found = self._loss(self.experience.take(part), weight)
+                loss = loss * share
+                with matmul_precision(tf32=self._precision == "tf32"):
+                    (loss if self._scaler is None else self._scaler.scale(loss)).backward()
             for name, value in found.items():
                 metrics[name] = metrics.get(name, 0) + share * value
         return metrics
@@ -345,15 +349,7 @@ class RecurrentEngine(Engine):
         """The mean loss of a minibatch, and its metrics."""
         with self._autocast():
             out, _ = self.policy(batch.observation, batch.state, batch.begins)
-        advantage, returns = batch.advantage, batch.returns
-        weight = torch.ones_like(advantage)
-        if self.config.vtrace:
-            advantage, returns = self._corrected(batch, out.logits.detach())
-        if importance is not None:
-            weight = weight * importance.to(self.device)
-        sample = Minibatch(
-            batch.observation, batch.mask, batch.action, batch.log_prob, batch.value, advantage, returns, weight
-        )
+        sample = self._samples(batch, out.logits.detach(), importance)
         if self._fused_loss:
             loss, metrics = choice_loss(out.logits.float(), out.values.float(), sample, self._coefficients)
         else:
@@ -364,6 +360,37 @@ class RecurrentEngine(Engine):
             more, said = auxiliary.loss(batch, out)
             loss, metrics = loss + more, metrics | said
         return loss.sum(), {name: value.mean() for name, value in metrics.items()}
+
+    def _samples(self, batch: Segments, logits: Tensor, importance: Tensor | None) -> Minibatch:
+        """The samples of a minibatch; logits: those of the current policy."""
+        advantage, returns = batch.advantage, batch.returns
+        weight = torch.ones_like(advantage)
+        if self.config.vtrace:
+            advantage, returns = self._corrected(batch, logits)
+        if importance is not None:
+            weight = weight * importance.to(self.device)
+        return Minibatch(
+            batch.observation, batch.mask, batch.action, batch.log_prob, batch.value, advantage, returns, weight
+        )
+
+    def _direct(self) -> bool:
+        """Whether gradients are computed without torch's graph: compiled policy and loss, and nothing else."""
+        plain = self._fused_loss and self._precision == "fp32" and self.policy.direct
+        return plain and all(loss.idle(self.state.updates) for loss in self.auxiliary)
+
+    def _backpropagate(self, index: Tensor, importance: Tensor | None, share: float) -> dict[str, Tensor]:
+        """Adds the gradient of a share of `_loss` to the policy's; returns its metrics."""
+        e, found = self.experience, {}
+        batch = e.take(index, without_observations=True)
+
+        def loss(logits: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+            samples = self._samples(batch, logits, importance)
+            means, gradients = loss_gradient(logits, values, samples, self._coefficients)
+            found.update(zip(METRICS, means, strict=True))
+            return gradients if share == 1 else (share * gradients[0], share * gradients[1])
+
+        self.policy.backpropagate(e.observation, index, batch.state, batch.begins, loss)
+        return found
 
     @torch.no_grad()
     def _corrected(self, batch: Segments, logits: Tensor) -> tuple[Tensor, Tensor]:

@@ -89,7 +89,9 @@ class Experience:
         """(1, T, N) as a field."""
         return x.view(-1, self.horizon, self.agents).transpose(1, 2).reshape(self.segments, self.horizon).contiguous()
 
-    def take(self, index: Tensor, begins: NDArray[np.bool_] | None = None) -> Segments:
+    def take(
+        self, index: Tensor, begins: NDArray[np.bool_] | None = None, *, without_observations: bool = False
+    ) -> Segments:
         """The segments with the given numbers, on the device of the network; begins: (h, b), if already known."""
         here = index.to(self.observation.device)
 
@@ -97,12 +99,12 @@ class Experience:
             return x.index_select(0, here).to(self.device, non_blocking=True).transpose(0, 1)
 
         state = tuple(s.index_select(1, here).to(self.device, non_blocking=True) for s in self.state)
-        observation, mask, action, *rest = map(pick, self._fields)
-        log_prob, value, advantage, returns = rest
+        observation = self.observation[:0] if without_observations else pick(self.observation)
+        mask, action, log_prob, value, advantage, returns = map(pick, self._fields)
         if begins is None:
             begins = self.begins[index.cpu().numpy()].T
         return Segments(observation, mask, action, log_prob, value, advantage, returns, state, begins, index)
 
     @property
     def _fields(self) -> tuple[Tensor, ...]:
-        return (self.observation, self.mask, self.action, self.log_prob, self.value, self.advantage, self.returns)
+        return (self.mask, self.action, self.log_prob, self.value, self.advantage, self.returns)

@@ -81,6 +81,7 @@ class StagedEngine(RecurrentEngine):
         draws = np.zeros((count, self.head.draws))
         uniform_draws(self._keys, np.array([self.state.clock + t]), group.start, draws)
         arrays = (self.env.buffers.action_mask[group], draws, ~begins)
+        self._count_dropped(self.env.buffers.observation[group])
         inputs = (self._shown(group), *map(torch.from_numpy, arrays))
         if group.start not in self._slots:
             self._slots[group.start] = Slot(inputs, self.device, self._graphs)
