@@ -9,7 +9,7 @@ import pytest
 from cavalcade.config.base import RunConfig
 from cavalcade.core.errors import ConfigError, RunError
 from cavalcade.runs import directory
-from cavalcade.runs.directory import RunDirectory, open_run, provenance, write_whole
+from cavalcade.runs.directory import RunDirectory, is_search, open_run, provenance, write_whole
 from cavalcade.targets.cage2.config import Cage2Config
 
 
@@ -81,3 +81,9 @@ def test_a_look_at_the_lock_is_waited_for(tmp_path, monkeypatch):
     with RunDirectory(tmp_path, RunConfig).locked():
         pass
     os.close(handle)
+
+
+@pytest.mark.parametrize("text", ["3", "text", "[]", "null"])
+def test_settings_that_are_no_mapping_are_not_those_of_a_search(tmp_path, text):
+    (tmp_path / "config.yaml").write_text(text)
+    assert not is_search(tmp_path)
