@@ -19,7 +19,7 @@ Plain = dict[str, Any]
 
 
 def _check_depth(text: str) -> None:
-    """Raises `ValueError` for deep nesting, which would overflow the stack of the compiled loader and end the process."""
+    """Raises `ValueError` for deep nesting: it would overflow the stack of the compiled loader and end the process."""
     depth = 0
     for event in yaml.parse(text, Loader=_LOADER):
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
