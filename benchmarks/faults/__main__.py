@@ -47,7 +47,8 @@ def _part(part: str, options: argparse.Namespace) -> int:
     from benchmarks.faults.results import append
     from benchmarks.faults.table import Tally
 
-    begun, tally = time.monotonic(), Tally(part, until=time.monotonic() + options.seconds)
+    begun, computed = time.monotonic(), processor_seconds()
+    tally = Tally(part, until=begun + options.seconds)
     if options.jobs > 1 and part != "soak":
         _spread(part, options, tally)
     else:
@@ -58,7 +59,7 @@ def _part(part: str, options: argparse.Namespace) -> int:
     if options.json:
         print(tally.text())
         return 0
-    seconds, computed = time.monotonic() - begun, processor_seconds()
+    seconds, computed = time.monotonic() - begun, processor_seconds() - computed
     print(f"\n{tally}\n\nseed {options.seed}, {seconds:.0f} s, {computed:.0f} s of processor time\n", flush=True)
     if options.results:
         what = {name: getattr(options, name) for name in ("only", "seed", "share", "count")}

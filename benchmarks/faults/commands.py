@@ -54,7 +54,6 @@ class Command:
     make: Callable[[Path], None] = lambda folder: None
     place: str = "run"  # folder below which it writes
     atomic: bool = False  # its files are there whole or not at all
-    quick: bool = True  # it takes less than a second
     exact: bool = True  # it ends bit for bit as the undisturbed; else as far as steps are counted
 
 
@@ -125,12 +124,11 @@ COMMANDS = {
             exact=False,
         ),
         Command("train mettagrid", *_resumed("train", *METTAGRID)),
-        Command("search", *_resumed("search", *SEARCH), quick=False),
+        Command("search", *_resumed("search", *SEARCH)),
         Command(
             "merge",
             *_resumed("search", "search", "merge", "FOLDER/shard-1", "FOLDER/shard-2", "--quiet", needs=CHECKPOINTS),
             make=_shards,
-            quick=False,
         ),
         Command(
             "export", *_written("export", "FOLDER/trained", "--file", "FOLDER/run/a.safetensors"), _trained, atomic=True

@@ -9,7 +9,6 @@ import gymnasium
 import numpy as np
 from gymnasium.spaces import Box, Dict, Discrete, Graph, MultiBinary, MultiDiscrete, Sequence, Space, Text, Tuple
 
-AT = 7  # the step in which it misbehaves
 TROUBLES = (
     "none", "shape", "dtype", "nan", "inf", "none reward", "text reward", "inf reward", "nan reward", "array reward",
     "late exception", "system exit", "keyboard interrupt", "reset exception", "four values", "no info", "text end",
@@ -19,17 +18,17 @@ TROUBLES = (
 
 
 class Misbehaving(gymnasium.Env):
-    """Shows its step; episodes have ten steps."""
+    """Shows its step; episodes have ten steps; at: the step from which on it misbehaves."""
 
-    def __init__(self, trouble: str = "none"):
-        self.trouble, self.steps, self.total = trouble, 0, 0
+    def __init__(self, trouble: str = "none", at: int = 7):
+        self.trouble, self.at, self.steps, self.total = trouble, at, 0, 0
         self.observation_space: Any = Box(-10, 10, (3,), np.float32)
         self.action_space: Any = Discrete(2)
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, Any]:
         if self.trouble != "no seed":
             super().reset(seed=seed)
-        if self.trouble == "reset exception" and self.total > AT:
+        if self.trouble == "reset exception" and self.total > self.at:
             raise RuntimeError("reset\nin two lines")
         if self.trouble == "slow reset":
             time.sleep(0.2)
@@ -40,7 +39,7 @@ class Misbehaving(gymnasium.Env):
         self.steps += 1
         self.total += 1
         shown, reward, late = np.full(3, self.steps, np.float32), 1.0, self.steps >= 10
-        if self.total < AT:
+        if self.total < self.at:
             return shown, reward, False, late, {}
         answers: dict[str, Any] = {
             "shape": (np.zeros(4, np.float32), reward, False, late, {}),
@@ -66,7 +65,7 @@ class Misbehaving(gymnasium.Env):
             raise KeyboardInterrupt
         if self.trouble == "changing spaces":
             self.observation_space, self.action_space = Box(0, 1, (5,)), Discrete(7)
-        if self.trouble == "leaking process" and self.total == AT:
+        if self.trouble == "leaking process" and self.total == self.at:
             subprocess.Popen(["sleep", "30"])
         if self.trouble == "prints":
             print("a line on standard output")

@@ -203,9 +203,9 @@ def try_all(tally: Tally, options: Any, share: tuple[int, int]) -> None:
     if not options.only or "recipes" in options.only:
         recipes(tally, count // 5, options.seed + 1000 * share[0])
     if (not options.only or "environments" in options.only) and share[0] == 0:
-        environments(tally)
+        environments(tally, at=7 + options.seed % 20)
     if not options.only or "spaces" in options.only:
-        spaces(tally, count // 20, share)
+        spaces(tally, count // 20, 100_000 * options.seed + 1000 * share[0])
 
 
 def command_lines(command: str, tally: Tally, count: int, number: int) -> None:
@@ -282,15 +282,22 @@ BACKENDS = (["--backend", "serial"], ["--backend", "shared", "--workers", "2"])
 
 
 def environments(
-    tally: Tally, troubles: tuple[str, ...] = TROUBLES, backends: tuple[list[str], ...] = BACKENDS
+    tally: Tally, troubles: tuple[str, ...] = TROUBLES, backends: tuple[list[str], ...] = BACKENDS, at: int = 7
 ) -> None:
-    """Short trainings on environments that misbehave, in their process and in workers."""
+    """Short trainings on environments that misbehave from a step on, in their process and in workers."""
     print(f"{len(troubles)} misbehaving environments, in {len(backends)} places each ...", flush=True)
     sizes = [*CAGE2[2:-6], "--minibatches", "1", "--steps", "60", "--worker-timeout", "5", "--max-restarts", "2"]
     _warm(sizes)
     for trouble, backend in itertools.product(troubles, backends):
         tally.add("environments", "tried")
-        args = ["train", f"{ENVIRONMENTS}:Misbehaving-v0", *sizes, *backend, "--env-options", f"trouble={trouble}"]
+        args = [
+            "train",
+            f"{ENVIRONMENTS}:Misbehaving-v0",
+            *sizes,
+            *backend,
+            "--env-options",
+            f"trouble={trouble},at={at}",
+        ]
         wrong, status, errors, _ = _trained(args, 120)
         if not wrong and status not in (0, 2, *([130] if trouble == "keyboard interrupt" else [])):
             wrong = f"exit {status}: {errors}"
@@ -302,12 +309,12 @@ def environments(
             tally.fail("environments", f"{trouble} {backend[1]}: {wrong}")
 
 
-def spaces(tally: Tally, count: int, share: tuple[int, int]) -> None:
+def spaces(tally: Tally, count: int, first: int) -> None:
     """Short trainings on environments whose spaces are drawn: they end well, or are refused in one line."""
     print(f"{count} environments with spaces drawn by their number ...", flush=True)
     sizes = [*SMALL, "--hidden", "4", "--rollout-steps", "4", "--steps", "16", "--minibatches", "1"]
     _warm(sizes)
-    for number in range(share[0], count * share[1], share[1]):
+    for number in range(first, first + count):
         if tally.late("spaces"):
             continue
         args = ["train", f"{ENVIRONMENTS}:DrawnSpaces-v0", *sizes, "--backend", "serial"]

@@ -79,7 +79,7 @@ def _options(tally: Tally) -> None:
     options.recipes(tally, 30, 0)
     troubles = ("none", "shape", "nan reward", "late exception", "system exit", "close exception", "object")
     options.environments(tally, troubles, options.BACKENDS[:1])
-    options.spaces(tally, 30, (0, 1))
+    options.spaces(tally, 30, 0)
 
 
 def test_options_recipes_environments_and_spaces():

@@ -9,7 +9,7 @@ import pytest
 from cavalcade.config.base import RunConfig
 from cavalcade.core.errors import ConfigError, RunError
 from cavalcade.runs import directory
-from cavalcade.runs.directory import RunDirectory, new_path, open_run, provenance, write_whole
+from cavalcade.runs.directory import RunDirectory, is_search, new_path, open_run, provenance, write_whole
 from cavalcade.targets.cage2.config import Cage2Config
 
 
@@ -93,3 +93,9 @@ def test_runs_that_begin_in_the_same_second_have_folders_of_their_own(tmp_path, 
     assert [str(path) for path in found] == [
         "runs/gym-A-B-20260102-030405", "runs/gym-A-B-20260102-030405-2", "runs/gym-A-B-20260102-030405-3",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", ["3", "text", "[]", "null"])
+def test_settings_that_are_no_mapping_are_not_those_of_a_search(tmp_path, text):
+    (tmp_path / "config.yaml").write_text(text)
+    assert not is_search(tmp_path)

@@ -232,7 +232,7 @@ def test_a_configuration_that_was_cut_short_is_refused(copy):
 
 def test_a_log_that_was_cut_short_is_noticed_before_anything_is_written(copy):
     log = copy / "metrics.jsonl"
-    log.write_bytes(log.read_bytes()[:-10])
+    log.write_bytes(log.read_bytes()[:100])  # the checkpoint says more
     before = {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()}
     run = open_run(copy)
     with run.locked(), pytest.raises(RunError, match="the log was truncated"):

@@ -1,6 +1,7 @@
 """Reads NumPy archives that may be damaged or far too large. Executes nothing in them."""
 
 import errno
+import tokenize
 import zipfile
 import zlib
 from pathlib import Path
@@ -13,7 +14,7 @@ from cavalcade.core.files import check_file
 MOST_UNPACKED = 1 << 30  # bytes of the arrays
 DAMAGED = (  # what reading a damaged archive may raise
     OSError, EOFError, ValueError, KeyError, TypeError, AttributeError, IndexError, MemoryError, RuntimeError,
-    zlib.error, zipfile.BadZipFile,
+    zlib.error, zipfile.BadZipFile, tokenize.TokenError,
 )  # fmt: skip
 
 

@@ -163,7 +163,8 @@ def open_run(path: Path) -> RunDirectory[Any]:
 
 def is_search(path: Path) -> bool:
     """Whether a directory contains a search."""
-    return (path / CONFIG).exists() and "searcher" in (read_yaml(path / CONFIG) or ())
+    plain = read_yaml(path / CONFIG) if (path / CONFIG).exists() else None
+    return isinstance(plain, dict) and "searcher" in plain
 
 
 def target_of(path: Path) -> str:

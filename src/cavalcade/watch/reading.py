@@ -13,14 +13,26 @@ from cavalcade.watch import security
 
 MOST_BYTES = 16 << 20  # of a file that is read as a whole
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # either builds plain data only
+_DEEPEST = 100
 _TEXTS = ("purpose", "kind", "order", "start", "stop", "bound")  # columns of search.csv that are not numbers
 Plain = dict[str, Any]
+
+
+def _check_depth(text: str) -> None:
+    """Raises `ValueError` for deep nesting: it would overflow the stack of the compiled loader and end the process."""
+    depth = 0
+    for event in yaml.parse(text, Loader=_LOADER):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > _DEEPEST:
+            raise ValueError(f"nested more than {_DEEPEST} deep")
 
 
 def read_yaml(path: Path) -> Plain | None:
     """A mapping in a YAML file of a run, or None."""
     try:
-        plain = yaml.load(read_text(path), Loader=_LOADER)
+        text = read_text(path)
+        _check_depth(text)
+        plain = yaml.load(text, Loader=_LOADER)
     except (OSError, ValueError, yaml.YAMLError, RecursionError):
         return None
     return plain if isinstance(plain, dict) else None
