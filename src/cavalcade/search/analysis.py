@@ -16,6 +16,7 @@ from cavalcade.search.verdict import (
     LEVEL,
     Interval,
     Verdict,
+    bounds,
     difference,
     iqm,
     judge,
@@ -273,7 +274,7 @@ def _best(
             d = difference(mine, scores, level=level)
             wins |= d.low > 0
             word = "better than" if d.low > 0 else "worse than" if d.high < 0 else "not distinguishable from"
-            said.append(f"{word} {rival} ({d.estimate:+.2f}, {d.low:+.2f} to {d.high:+.2f})")
+            said.append(f"{word} {rival} ({d.estimate:+.2f}, {bounds(d.low, d.high, sign='+')})")
     if wins:
         return best, True, f"winner: {name}; {'; '.join(said)}"
     if not said:

@@ -174,9 +174,9 @@ def _needed(found: Interval, margin: float, trainings: int) -> int:
     return -1 if needed > _MOST_NEEDED else math.ceil(needed)
 
 
-def bounds(low: float, high: float, name: str = "") -> str:
+def bounds(low: float, high: float, name: str = "", sign: str = "") -> str:
     """Bounds of an interval, after its name; too few trainings have none."""
-    return f"{name}{low:.2f} to {high:.2f}" if math.isfinite(high - low) else "no interval"
+    return f"{name}{low:{sign}.2f} to {high:{sign}.2f}" if math.isfinite(high - low) else "no interval"
 
 
 def sentence(v: Verdict, what: str) -> str:
