@@ -2,7 +2,7 @@
 
 A comment above a block says what a test should know: `<!-- test: skip -->` (needs what a test machine lacks),
 `<!-- test: long -->` (only `make docs-check` runs it), `<!-- test: varies -->` (runs there, but what it prints is not
-compared: it depends on the processor), `<!-- test: file late.py -->` (the reader saves it as that).
+compared: it depends on the processor; also `long, varies`), `<!-- test: file late.py -->` (the reader saves it so).
 """
 
 import re
@@ -17,6 +17,7 @@ _TIMING = re.compile(
     r"[\d,.]+ ?(k|M|G)? ?(steps/s|agent-steps/s|s\b)|\d+:\d\d(?= left)|\d{8}-\d{6}|[\d.]+%(?= of| coll| learn)"
 )
 _NUMBER = re.compile(r"[-−+]?\d[\d,]*(?:\.\d+)?(?:e[-+]\d+)?")
+_HALF_WIDTH = re.compile(r"± ?[\d.]+")  # of intervals: they differ more between trainings than means do
 _NOISE = ("update ", "preparing", "compiling", "evaluating", "measuring")  # lines of progress
 _TOLERANCE = 0.25  # other processors round differently, and trainings part
 
@@ -84,7 +85,7 @@ def differences(expected: Sequence[str], printed: Sequence[str]) -> list[str]:
     """Lines that the page shows and the command did not print, in sequence.
 
     `…` stands for anything. Times, speeds and lines of progress are not compared; other numbers may differ
-    by a quarter.
+    by a quarter; half-widths of intervals are not compared.
     """
     rest = [line.rstrip() for line in printed]
     missing, at = [], 0
@@ -105,8 +106,8 @@ def _same(expected: str, printed: str) -> bool:
     printed = _TIMING.sub("T", printed)
     if not re.fullmatch(r".*".join(re.escape(_masked(part)) for part in parts), _masked(printed)):
         return False
-    first, last = (_NUMBER.findall(parts[i]) for i in (0, -1))
-    numbers = _NUMBER.findall(printed)
+    first, last = (_NUMBER.findall(_HALF_WIDTH.sub("", parts[i])) for i in (0, -1))
+    numbers = _NUMBER.findall(_HALF_WIDTH.sub("", printed))
     pairs = [*zip(first, numbers, strict=False), *zip(reversed(last), reversed(numbers), strict=False)]
     return all(_close(_value(a), _value(b)) for a, b in pairs)
 
