@@ -1,7 +1,6 @@
 """Minibatches, gradients and Adam in plain torch, per policy."""
 
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -13,7 +12,6 @@ from cavalcade.ppo.objective import Coefficients
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-5
 
 Forward = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
-Each = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
 
 
 def take(samples: Minibatch, index: Tensor) -> Minibatch:
@@ -27,27 +25,20 @@ def take(samples: Minibatch, index: Tensor) -> Minibatch:
 
 
 def gradient(
-    head: Head, forward: Forward, weights: Tensor, batch: Minibatch, c: Coefficients, pieces: int, each: Each = map
+    head: Head, forward: Forward, weights: Tensor, batch: Minibatch, c: Coefficients, pieces: int
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """The gradient (P, D) of the mean loss over a minibatch, summed over pieces; and its metrics.
-
-    each: computes pieces as `map` does, one after the other or at once.
-    """
-    count = batch.action.shape[1]
-
-    def of(part: tuple[Tensor, ...]) -> tuple[Tensor, dict[str, Tensor]]:
+    """The gradient (P, D) of the mean loss over a minibatch, accumulated over pieces; and its metrics."""
+    total, metrics, count = None, {}, batch.action.shape[1]
+    for part in zip(*(x.chunk(pieces, dim=1) for x in batch), strict=True):
         piece = Minibatch(*part)
         w = weights.detach().requires_grad_()
         logits, values = forward(w, piece.observation)
         loss, found = ppo_loss(head, logits, values, piece, c)
         share = piece.action.shape[1] / count
         (g,) = torch.autograd.grad(loss.sum() * share, w)
-        return g, {name: value * share for name, value in found.items()}
-
-    (total, metrics), *others = each(of, zip(*(x.chunk(pieces, dim=1) for x in batch), strict=True))
-    for g, found in others:
-        total = total + g
-        metrics = {name: metrics[name] + value for name, value in found.items()}
+        total = g if total is None else total + g
+        metrics = {name: metrics.get(name, 0) + value * share for name, value in found.items()}
+    assert total is not None
     return total, metrics
 
 

@@ -1,7 +1,5 @@
 """PPO in torch for image observations: convolutional networks on bytes, converted per minibatch."""
 
-from concurrent.futures import ThreadPoolExecutor
-
 import numba
 import numpy as np
 import torch
@@ -13,7 +11,6 @@ from cavalcade.core.threads import fastest
 from cavalcade.ppo.engines.cpu.adam import adam_step
 from cavalcade.ppo.engines.torch import TorchEngine
 from cavalcade.ppo.loss import Minibatch
-from cavalcade.ppo.update import Each
 
 _SAMPLES = 64  # of a gradient that is timed
 
@@ -22,7 +19,6 @@ class ImageEngine(TorchEngine):
     """The torch engine with `CnnSpec` networks; observations are never normalised by running moments."""
 
     name = "torch, images"
-    _halves: ThreadPoolExecutor | None = None
 
     def set_threads(self, threads: int) -> None:
         """Leaves torch's threads alone: gradients of convolutions are summed over them, so results depend on them."""
@@ -51,15 +47,6 @@ class ImageEngine(TorchEngine):
         if self._prepared is None:
             self._prepared = self.spec.prepared(weights)
         return self.spec.forward_prepared(self._prepared, self.spec.blocks(observation))
-
-    def _pieces(self, samples: Minibatch) -> tuple[int, Each]:
-        """Halves of a minibatch, at once: threads that share each operation wait for each other after all of them."""
-        threads, size = torch.get_num_threads(), samples.action.shape[1]
-        if self.device.type != "cpu" or threads == 1 or size < 2 * self.config.grad_accum:
-            return super()._pieces(samples)
-        if self._halves is None:
-            self._halves = ThreadPoolExecutor(2, "halves", torch.set_num_threads, (threads // 2,))
-        return 2 * self.config.grad_accum, self._halves.map
 
     def _stage(self, whole: Minibatch) -> Minibatch:
         """Arranges pixels in blocks once instead of in each epoch; bytes all the same."""

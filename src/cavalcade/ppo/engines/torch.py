@@ -23,7 +23,7 @@ from cavalcade.ppo.off_policy import Remembered, off_policy
 from cavalcade.ppo.returns import discounted_returns, return_scale
 from cavalcade.ppo.rollout import Rollout
 from cavalcade.ppo.state import merge_moments, observation_scaling
-from cavalcade.ppo.update import Each, adam_step, gradient, take
+from cavalcade.ppo.update import adam_step, gradient, take
 
 
 class TorchEngine(HostEngine):
@@ -131,9 +131,8 @@ class TorchEngine(HostEngine):
 
     def gradient(self, batch: tuple[Minibatch, float], active: Tensor) -> Tensor:
         samples, share = batch
-        pieces, each = self._pieces(samples)
         self._gradient, metrics = gradient(
-            self.head, self._forward_staged, self._learnt.weights, samples, self._coefficients, pieces, each
+            self.head, self._forward_staged, self._learnt.weights, samples, self._coefficients, self.config.grad_accum
         )
         self.blindfold(self._gradient)
         found = torch.stack([metrics[name] for name in METRICS])
@@ -141,10 +140,6 @@ class TorchEngine(HostEngine):
             self._gradient.mul_(share)
             found.mul_(share)
         return torch.where(active, found, 0)
-
-    def _pieces(self, samples: Minibatch) -> tuple[int, Each]:
-        """Pieces that the gradient of a minibatch is computed in, and how."""
-        return self.config.grad_accum, map
 
     def all_reduce(self, metrics: Tensor) -> None:
         self.ranks.sum_(self._gradient.numpy(), *(row.numpy() for row in metrics))
