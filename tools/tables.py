@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, NamedTuple
@@ -15,6 +16,7 @@ DATA = ROOT / "docs" / "data" / "figures"
 CARDS = ROOT / "src" / "cavalcade" / "models"
 Rows = Iterator[list[str]]
 _REFERENCE = re.compile(r"\{(.+?)\}")  # in a recorded table: {figure: row: column}
+_NO_VERBS = ("recipes", "environments", "spaces")  # of the part options
 _FAULTS = ("crashes", "chains", "files", "options", "disks", "resources")
 _REDS, _HORIZONS = ("bline", "meander"), (30, 50, 100)
 _REDS_SHOWN = {"bline": "B_line", "meander": "Meander"}
@@ -203,8 +205,16 @@ def _effect(interval: list[float], binding: float) -> str:
 
 
 def faults(part: str) -> Rows:
-    """What was tried of a part, by row and column."""
-    yield from next((tally.rows() for tally in totals(read(FAULTS)) if tally.title == part), [[part, "tried"]])
+    """What was tried of a part, by row and column; command lines of all verbs in one row."""
+    found = next((tally for tally in totals(read(FAULTS)) if tally.title == part), None)
+    if found is None:
+        yield [part, "tried"]
+        return
+    verbs = [row for row in found.counts if part == "options" and row not in _NO_VERBS]
+    if verbs:
+        lines = {f"command lines of {len(verbs)} verbs": sum((found.counts.pop(row) for row in verbs), Counter())}
+        found.counts = lines | found.counts
+    yield from found.rows()
 
 
 FIGURES = {
