@@ -63,10 +63,11 @@ class TrainingRecorder:
     def record(self, learner: Trainable, episodes: Episodes, metrics: dict[str, NDArray]) -> None:
         """Logs an update, shows it, and writes a checkpoint if one is due."""
         update = learner.counters.updates
-        add_notes(self._run.path, update, learner.notes)
-        for note in learner.notes:
-            self._display.say(note)
-        learner.notes.clear()
+        if learner.notes:
+            add_notes(self._run.path, update, learner.notes)
+            for note in learner.notes:
+                self._display.say(note)
+            learner.notes.clear()
         self._episodes_done += len(episodes.total)
         self._log_episodes(update, episodes)
         episodes = self._whole(episodes)
