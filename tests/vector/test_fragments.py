@@ -185,8 +185,10 @@ def test_kills_at_any_moment_lose_and_repeat_nothing(made, capfd):
             break
         assert update < 24
         if update % 3 == 1 and update < 12:
-            engine.env.pool.workers[int(rng.integers(2))].process.kill()
-            kills += 1
+            process = engine.env.pool.workers[int(rng.integers(2))].process
+            kills += process.poll() is None  # the death of the one before may not have been noticed yet
+            process.kill()
+            process.wait()
         engine.collect()
         for row in range(8):
             for step, episode, seed, _ in engine.rollout.observation[0, :, row].tolist():
@@ -194,7 +196,7 @@ def test_kills_at_any_moment_lose_and_repeat_nothing(made, capfd):
                 assert key not in seen
                 seen[key] = update
         engine.update(0.0)
-    assert engine.env.restarts == kills == 4
+    assert 1 <= engine.env.restarts == kills <= 4
     assert len(seen) == update * 80
     capfd.readouterr()
 
