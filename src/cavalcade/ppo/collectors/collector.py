@@ -5,7 +5,7 @@ them. Any engine on hosted environments takes them from here.
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 
 import numpy as np
@@ -15,6 +15,7 @@ from torch import Tensor
 
 from cavalcade.core.jit import kernel
 from cavalcade.core.threads import few_threads
+from cavalcade.core.timer import Timer
 from cavalcade.ppo.gae import discounted_moments
 from cavalcade.ppo.rollout import Episodes
 from cavalcade.ppo.state import HyperParams, SavedTensors
@@ -22,6 +23,7 @@ from cavalcade.vector.fragment_pool import FragmentPool
 from cavalcade.vector.fragments import Fragment, FragmentPlan, FragmentSource
 from cavalcade.vector.hosted import Hosted
 
+Record = Callable[[int, Fragment], Episodes]  # stores a fragment; returns the episodes that ended in it
 _CLOCKS = "actor_clocks"
 _WAITING = 0.1  # share of the time from which on a learner counts as waiting for its workers
 
@@ -46,6 +48,18 @@ class FragmentCollector:
         self._source = _source(env, plan, eager=staleness > 0)
         self.ages: list[int] = []  # of the fragments taken last, in updates
         self._began, self._waits = time.perf_counter(), False
+
+    def collect(self, version: int, values: NDArray[np.float32], record: Record, timer: Timer) -> Episodes:
+        """Takes as many fragments as there are workers, the oldest first; `record` stores each at a worker's place."""
+        timer.skip()
+        taken = self.wait(version, values)
+        timer.lap("step")
+        ended = []
+        for place, fragment in enumerate(taken):
+            ended.append(record(place, fragment))
+            self.take(fragment)
+        timer.lap("store")
+        return Episodes(*(np.concatenate(column) for column in zip(*ended, strict=True)))
 
     def wait(self, version: int, values: NDArray[np.float32]) -> list[Fragment]:
         """Publishes a policy; waits for as many fragments as there are workers and returns them, the oldest first."""
@@ -110,11 +124,6 @@ class FragmentCollector:
         if _CLOCKS in saved:
             clock = max(int(saved[_CLOCKS].max()), clock)
         self._source.set_clock(clock)
-
-
-def joined(parts: Sequence[Episodes]) -> Episodes:
-    """The episodes of several fragments, one after the other."""
-    return Episodes(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
 def _source(env: Hosted, plan: FragmentPlan, *, eager: bool) -> FragmentSource:

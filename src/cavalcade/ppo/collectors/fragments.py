@@ -15,7 +15,7 @@ from cavalcade.config import PPOConfig
 from cavalcade.config.hosting import CollectorConfig
 from cavalcade.core.errors import ConfigError
 from cavalcade.policy.mlp import MlpSpec
-from cavalcade.ppo.collectors.collector import FragmentCollector, joined
+from cavalcade.ppo.collectors.collector import FragmentCollector
 from cavalcade.ppo.engines.cpu.engine import CpuEngine, why_not
 from cavalcade.ppo.engines.host import HostEngine
 from cavalcade.ppo.engines.torch import TorchEngine
@@ -57,17 +57,9 @@ class FragmentEngine(HostEngine):
         return self._collector.ages
 
     def collect(self) -> Episodes:
-        """Takes as many fragments as there are workers, the oldest first."""
-        self.timer.skip()
-        taken = self._collector.wait(self.state.updates, policy_values(self))
-        self.timer.lap("step")
-        ended = []
-        for place, fragment in enumerate(taken):
-            ended.append(self._record(place, fragment))
-            self._collector.take(fragment)
+        found = self._collector.collect(self.state.updates, policy_values(self), self._record, self.timer)
         self.state.counters[:, 0] += self.config.rollout_steps
-        self.timer.lap("store")
-        return joined(ended)
+        return found
 
     def update(self, progress: float | NDArray) -> dict[str, NDArray]:
         with self._collector.threads():

@@ -15,7 +15,7 @@ from torch import Tensor
 from cavalcade.config.recurrent import RecurrentPPOConfig
 from cavalcade.policy.recurrent import RecurrentNetwork
 from cavalcade.ppo.collectors import recurrent_player
-from cavalcade.ppo.collectors.collector import FragmentCollector, joined
+from cavalcade.ppo.collectors.collector import FragmentCollector
 from cavalcade.ppo.collectors.recurrent_player import described, scaling_of, values_of
 from cavalcade.ppo.engines.recurrent.engine import RecurrentEngine
 from cavalcade.ppo.engines.recurrent.rows import RowEngine
@@ -57,18 +57,10 @@ class RecurrentFragmentEngine(RecurrentEngine):
         return self._collector.ages
 
     def collect(self) -> Episodes:
-        """Takes as many fragments as there are workers, the oldest first."""
         self._dropped = 0
-        self.timer.skip()
-        taken = self._collector.wait(self.state.updates, values_of(self.policy))
-        self.timer.lap("step")
-        ended = []
-        for place, fragment in enumerate(taken):
-            ended.append(self._record(place, fragment))
-            self._collector.take(fragment)
+        found = self._collector.collect(self.state.updates, values_of(self.policy), self._record, self.timer)
         self.state.counters[:, 0] += self.experience.steps
-        self.timer.lap("store")
-        return joined(ended)
+        return found
 
     def update(self, progress: float | NDArray) -> dict[str, NDArray]:
         with self._collector.threads():
