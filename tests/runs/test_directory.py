@@ -10,6 +10,7 @@ from cavalcade.config.base import RunConfig
 from cavalcade.core.errors import ConfigError, RunError
 from cavalcade.runs import directory
 from cavalcade.runs.directory import RunDirectory, is_search, new_path, open_run, provenance, write_whole
+from cavalcade.runs.notes import add_notes
 from cavalcade.targets.cage2.config import Cage2Config
 
 
@@ -99,3 +100,16 @@ def test_runs_that_begin_in_the_same_second_have_folders_of_their_own(tmp_path, 
 def test_settings_that_are_no_mapping_are_not_those_of_a_search(tmp_path, text):
     (tmp_path / "config.yaml").write_text(text)
     assert not is_search(tmp_path)
+
+
+@pytest.mark.parametrize("threads", [-1, 1e308, 10**30, "many"])
+def test_absurd_threads_are_refused(tmp_path, threads):
+    write_whole(tmp_path / "meta.json", json.dumps(provenance() | {"threads": threads}))
+    with pytest.raises(RunError, match=r"meta\.json cannot be read"):
+        RunDirectory(tmp_path, Cage2Config).meta()
+
+
+def test_notes_that_are_a_pipe_are_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "notes.jsonl")
+    with pytest.raises(RunError, match="is not a file"):
+        add_notes(tmp_path, 1, ["a note"])

@@ -28,6 +28,7 @@ from cavalcade.runs.files import CHECKPOINTS, CONFIG, LOCK, META, STATE
 from cavalcade.targets import target_named
 
 C = TypeVar("C", bound=RunConfig)
+_MOST_THREADS = 1 << 16  # more are not a machine's
 
 
 class RunDirectory(Generic[C]):
@@ -103,9 +104,10 @@ class RunDirectory(Generic[C]):
         """Versions, machine, engine and threads that the run started with."""
         try:
             found = plain_json(read_text(self.path / META))
-            int(found["threads"])
+            if not 0 <= int(found["threads"]) <= _MOST_THREADS:
+                raise ValueError
             version = str(found.get("cavalcade", ""))
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
             raise RunError(f"{self.path / META} cannot be read ({type(error).__name__}); restore it") from None
         if version.startswith("0.1."):
             raise RunError(

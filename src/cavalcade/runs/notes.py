@@ -15,6 +15,8 @@ def add_notes(path: Path, update: int, notes: Iterable[str]) -> None:
     rows = [json.dumps({"date": date, "update": update, "note": note}, ensure_ascii=False) + "\n" for note in notes]
     if not rows:
         return
+    if (path / NOTES).exists() and not (path / NOTES).is_file():  # a pipe would be waited for
+        raise RunError(f"{path / NOTES} is not a file; remove it")
     try:
         with (path / NOTES).open("a") as file:
             file.write("".join(rows))
