@@ -111,5 +111,5 @@ def test_absurd_threads_are_refused(tmp_path, threads):
 
 def test_notes_that_are_a_pipe_are_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "notes.jsonl")
-    with pytest.raises(RunError, match="is not a file"):
+    with pytest.raises(RunError, match="cannot be written: it is not a file"):
         add_notes(tmp_path, 1, ["a note"])

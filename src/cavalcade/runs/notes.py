@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from cavalcade.core.errors import RunError
+from cavalcade.core.files import check_file
 from cavalcade.runs.files import NOTES
 
 
@@ -15,9 +16,9 @@ def add_notes(path: Path, update: int, notes: Iterable[str]) -> None:
     rows = [json.dumps({"date": date, "update": update, "note": note}, ensure_ascii=False) + "\n" for note in notes]
     if not rows:
         return
-    if (path / NOTES).exists() and not (path / NOTES).is_file():  # a pipe would be waited for
-        raise RunError(f"{path / NOTES} is not a file; remove it")
     try:
+        if (path / NOTES).exists():
+            check_file(path / NOTES)  # a pipe would be waited for
         with (path / NOTES).open("a") as file:
             file.write("".join(rows))
     except OSError as error:
