@@ -22,7 +22,7 @@ class Counting(gymnasium.Env):
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
         if seed is not None:
-            self.seed = seed % 1000
+            self.seed = seed % 10**6  # exact in float32
         if self.trouble == "reset" and self.total >= self.at:
             self._once()
         self.step_count = 0

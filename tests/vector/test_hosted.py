@@ -18,6 +18,7 @@ from cavalcade.vector.actions import ActionLayout
 from cavalcade.vector.hosted import Hosted
 from cavalcade.vector.pool import deal
 from cavalcade.vector.source import gym_source
+from cavalcade.vector.supervisor import WatchClock
 from tests.processes import Process, prepare
 
 ROOT = Path(__file__).parent.parent.parent
@@ -83,12 +84,17 @@ class Clock:
     def stop(self):
         self._stopped = self.monotonic()
 
+    def resume_after(self, seconds):
+        """Puts a stopped clock forward; it stays stopped."""
+        self._stopped += seconds
+
 
 @pytest.fixture
 def clock(monkeypatch):
     found = Clock()
     there = SimpleNamespace(monotonic=found.monotonic, perf_counter=time.perf_counter, sleep=time.sleep)
-    monkeypatch.setattr("cavalcade.vector.pool.time", there)
+    monkeypatch.setattr("cavalcade.vector.supervisor.time", there)
+    monkeypatch.setattr("cavalcade.vector.supervisor.WatchClock._STEP", 1e6)  # what it leaves out has tests of its own
 
     def ask_where(worker):
         """Waits until the worker has written where it hangs, however long that takes."""
@@ -339,6 +345,42 @@ def test_a_long_pause_of_the_learner_is_no_hang(backend, clock):
     for _ in range(2):
         clock.jump(1000)
         env.step([0, 0])
+    assert env.restarts == 0
+    env.close()
+
+
+def test_time_in_which_nobody_watched_does_not_count(clock, monkeypatch):
+    monkeypatch.setattr("cavalcade.vector.supervisor.WatchClock._STEP", 1.0)
+    clock.stop()
+    watched = WatchClock()
+    for _ in range(10):
+        clock.resume_after(0.5)
+        found = watched()
+    assert found == 5.0
+    clock.resume_after(1000)  # the whole process was stopped, say
+    assert watched() == 6.0
+
+
+@pytest.mark.parametrize("backend", ["pipe", "shared"])
+def test_a_pause_of_all_processes_is_no_hang(backend, clock, monkeypatch, tmp_path):
+    monkeypatch.setattr("cavalcade.vector.supervisor.WatchClock._STEP", 1.0)
+    flag, gate = tmp_path / "flag", tmp_path / "gate"
+    env = make(backend, 2, game("Gated", at=3, flag=str(flag), gate=str(gate)), worker_timeout=600)
+    looks = []
+
+    def paused():
+        """In the middle of a step, once; the step ends later."""
+        if not flag.exists() or gate.exists():
+            return False
+        looks.append(None)
+        if len(looks) == 9:
+            gate.touch()
+        return len(looks) == 6  # the pool has noticed by then what was done before
+
+    clock.jump_while(paused, 1000)
+    for _ in range(5):
+        env.step([0, 0])
+    assert len(looks) == 9
     assert env.restarts == 0
     env.close()
 

@@ -124,6 +124,79 @@ def test_experience_is_never_too_old_and_comes_in_order(cluster, staleness):
     learner.env.close()
 
 
+def test_lost_actors_repeat_and_hide_nothing(cluster, capfd):
+    """An actor is lost while its fragments wait to be taken, and so is the next: nothing is played twice."""
+    learner = fragments(3)
+    pool, source, seen, broken = learner.env.pool, learner._collector._source, set(), 0
+    for update in range(10):
+        if update in (3, 4):
+            while learner.env.restarts < update - 3 or 0 in source._past:  # until the one before was noticed, and plays
+                source.wait()
+            end(pool, 0)
+        ended = learner.collect()
+        broken += int((ended.kind == learner.env.episode_kind_names.index(BROKEN)).sum())
+        r = learner.rollout
+        for row in range(8):
+            x, over = r.observation[0, :, row].numpy(), r.ended[0, :, row].numpy()
+            for t, (step, episode, seed, _) in enumerate(x.tolist()):
+                assert (seed, episode, step) not in seen
+                seen.add((seed, episode, step))
+                assert t == 9 or x[t + 1, 0] == (0 if over[t] else step + 1)
+        learner.update(0.0)
+    assert learner.env.restarts == 2
+    assert broken == 8  # four environments, twice
+    assert len(seen) == 10 * 80
+    assert capfd.readouterr().err.count("was lost") == 2
+    learner.env.close()
+
+
+def end(pool, actor):
+    """Kills an actor, and waits until it is dead."""
+    pool.ray.kill(pool.actors[actor])
+    with pytest.raises(pool.ray.exceptions.RayActorError):
+        pool.ray.get(pool.actors[actor].apply.remote(print))
+
+
+def test_an_actor_that_hangs_is_replaced(cluster, tmp_path, monkeypatch, capfd):
+    """The clock runs fast while only the actor that hangs owes a fragment, and stands still else."""
+    flag = tmp_path / "flag"
+    env = hosted(game("Counting", trouble="hang", at=13, flag=str(flag)))
+    learner = FragmentTorchEngine(env, PPO, [3], staleness=1, vtrace=True)
+    source, broken, now = learner._collector._source, 0, [0.0]
+
+    def watched():
+        now[0] += 400.0 if flag.exists() and len(source._asked) == 1 and not env.restarts else 0.0
+        return now[0]
+
+    monkeypatch.setattr(source, "_watched", watched)
+    for _ in range(4):
+        broken += int((learner.collect().kind == 1).sum())
+        learner.update(0.0)
+    assert broken == 4
+    assert env.restarts == 1
+    assert "it has not answered for 750 s" in capfd.readouterr().err
+    env.close()
+
+
+def test_a_long_fragment_is_no_hang(cluster, monkeypatch):
+    """An actor gives signs of life; with none allowed to wait for, every step is one."""
+    learner = fragments(1)
+    near = fragments(1)
+    monkeypatch.setattr(learner.env.pool, "timeout", 0.0)
+    source = learner._collector._source
+    monkeypatch.setattr(source, "_check_progress", lambda: None)
+    asked, ask = [], source._ask
+    monkeypatch.setattr(source, "_ask", lambda actor: (asked.append(actor), ask(actor)))
+    for update in range(3):
+        for one in (learner, near):
+            one.collect()
+            one.update(update / 3)
+        torch.testing.assert_close(learner.state.weights, near.state.weights, rtol=0, atol=0)
+    assert len(asked) >= 3 * 2 * 10  # each of the steps of each fragment
+    for one in (learner, near):
+        one.env.close()
+
+
 def test_recurrent_policies_act_in_actors_as_in_workers(cluster):
     far, near = recurrent(1, backend="ray"), recurrent(1)
     for update in range(2):

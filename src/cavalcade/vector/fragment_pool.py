@@ -2,7 +2,6 @@
 
 import mmap
 import os
-import time
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +86,7 @@ class FragmentPool(Supervisor, WorkerPool):
         task["player"] = plan.player or str(Path(player.__file__).absolute())
         chunks = [(rows.start, rows.stop)]
         self._watch(WokenProcess(self._source, w, chunks, task, file=self._file, done=self._done))
-        self._since[w] = time.monotonic()
+        self._since[w] = self._watched()
 
     def publish(self, version: int, values: NDArray[np.float32]) -> None:
         """Gives workers a new policy: weights, shift and scale of observations."""
@@ -99,7 +98,7 @@ class FragmentPool(Supervisor, WorkerPool):
         if first:
             for name in _IDENTITY:
                 a[name][:] = getattr(self.shared, name)
-            a["clock"][0], a["granted"][:], self._since[:] = self._clock, version, time.monotonic()
+            a["clock"][0], a["granted"][:], self._since[:] = self._clock, version, self._watched()
         a["stamp"][version % 2] = -1
         fence()
         a["policy"][version % 2] = values
@@ -177,7 +176,7 @@ class FragmentPool(Supervisor, WorkerPool):
 
     def _check_progress(self) -> None:
         """Now and then, replaces workers that have work to do and made no progress for too long."""
-        a, plan, now = self._all, self._plan, time.monotonic()
+        a, plan, now = self._all, self._plan, self._watched()
         assert plan
         if now < self._next_check or self._version < 0:
             return

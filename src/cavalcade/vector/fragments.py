@@ -38,7 +38,6 @@ class Fragment(NamedTuple):
     version: int  # of the policy: updates behind it
     fields: Mapping[str, NDArray]  # see `player.Player`; observation and action_mask have T + 1 steps, others T
     episodes: NDArray[np.int64]  # (n,): episodes begun so far
-    anew: bool = False  # its episodes are new: those before it were lost with their worker
 
 
 class FragmentSource(Protocol):

@@ -139,7 +139,7 @@ class ProcessPool(Supervisor, WorkerPool):
     def submit(self, group: int, command: int) -> None:
         """Starts a step or reset of a group; chunks that were lost with a worker begin new episodes instead."""
         self._waiting.append(group)
-        now = time.monotonic()
+        now = self._watched()
         for member in self._members[group]:
             w, k = member
             self._since[w] = now
@@ -203,7 +203,7 @@ class ProcessPool(Supervisor, WorkerPool):
         self._happened(start)
         end = time.perf_counter()
         self._polling.waited(end - start, end)
-        now = time.monotonic()
+        now = self._watched()
         if now >= self._next_check:
             self._next_check = now + CHECK
             self._check_progress(now)
@@ -268,7 +268,7 @@ class ProcessPool(Supervisor, WorkerPool):
         else:
             process = PipeProcess(*common)
         self._watch(process)
-        self._since[w] = time.monotonic()
+        self._since[w] = self._watched()
 
     def close(self) -> None:
         """Gives workers a second to close their environments, then kills them; frees the shared memory."""

@@ -1,7 +1,8 @@
 """Ray actors that play fragments by themselves.
 
 The policy of an update is put into Ray's object store once, and each actor gets a reference. An actor plays T steps of
-its environments and sends one fragment back.
+its environments and sends one fragment back. While a fragment takes long it gives signs of life, so that an actor that
+hangs is noticed about as soon as a local worker.
 """
 
 import time
@@ -13,10 +14,19 @@ from numpy.typing import NDArray
 
 from cavalcade.vector.fragments import Fragment, FragmentPlan, fragment_shapes
 from cavalcade.vector.player import Player
-from cavalcade.vector.ray_pool import Host, RayPool
+from cavalcade.vector.ray_pool import IDENTITY, LOOK, Host, RayPool
+from cavalcade.vector.supervisor import STARTING, WatchClock
 from cavalcade.vector.worker import load
 
-_PATIENCE = 10  # times the slowest fragment so far, after which an actor counts as hanging
+_SHOWN = ("observation", "action_mask")
+_SIGNS = 4  # signs of life of an actor within its timeout
+
+
+class Past(NamedTuple):
+    """What an actor continues whose predecessor was lost, (n, …)."""
+
+    shown: dict[str, NDArray]  # the last observations and masks that were delivered; those episodes are truncated
+    identity: dict[str, NDArray]  # seeds of the episodes after them
 
 
 class Task(NamedTuple):
@@ -24,6 +34,8 @@ class Task(NamedTuple):
 
     plan: FragmentPlan  # with the keys of its environments
     clock: int  # steps of its environments so far
+    seconds: float  # after which it gives a sign of life
+    past: Past | None  # for an actor that replaces another
 
 
 class Played(NamedTuple):
@@ -31,13 +43,36 @@ class Played(NamedTuple):
 
     fields: dict[str, NDArray]  # final observations of truncated episodes only
     episodes: NDArray[np.int64]
-    anew: bool  # the first fragment of its actor
 
 
-def play(host: Host, values: NDArray[np.float32], task: Task) -> Played:
-    """Plays a fragment in an actor."""
-    plan, player = task.plan, host.memory.get("player")
-    anew, n = player is None, host.env.spec.num_envs
+class Unfinished(NamedTuple):
+    """A fragment in the memory of an actor."""
+
+    player: Player
+    fields: dict[str, NDArray]
+    steps: int  # played so far
+    lost: bool  # the next step truncates the episodes of the predecessor
+
+
+def play(host: Host, values: NDArray[np.float32], task: Task) -> Played | None:
+    """Plays a fragment in an actor; returns None after some time, to be called again with the same arguments."""
+    unfinished: Unfinished = host.memory.pop("fragment", None) or _begun(host, values, task)
+    player, fields, steps, lost = unfinished
+    until = time.monotonic() + task.seconds
+    while steps < task.plan.steps:
+        player.step(fields, steps, lost)
+        steps, lost = steps + 1, False
+        if time.monotonic() > until and steps < task.plan.steps:
+            host.memory["fragment"] = Unfinished(player, fields, steps, lost)
+            return None
+    fields["final_observation"] = fields["final_observation"][fields["truncated"]]
+    return Played(fields, host.env.shared.episodes.copy())
+
+
+def _begun(host: Host, values: NDArray[np.float32], task: Task) -> Unfinished:
+    """A fragment that is about to be played."""
+    plan, player, n = task.plan, host.memory.get("player"), host.env.spec.num_envs
+    fresh = player is None
     if player is None:
         kind = load(plan.player).Player if plan.player else Player
         fields = host.env.shared._asdict()
@@ -45,11 +80,15 @@ def play(host: Host, values: NDArray[np.float32], task: Task) -> Played:
     shapes = fragment_shapes(plan, n, host.env.source.shapes)
     fragment = {name: np.zeros(shape, kind) for name, (shape, kind) in shapes.items()}
     player.draw(task.clock, plan.steps, values)
-    player.show(fragment, 0)
-    for t in range(plan.steps):
-        player.step(fragment, t)
-    fragment["final_observation"] = fragment["final_observation"][fragment["truncated"]]
-    return Played(fragment, host.env.shared.episodes.copy(), anew)
+    lost = fresh and task.past is not None
+    if lost and task.past:
+        for name, array in task.past.identity.items():
+            getattr(host.env.shared, name)[:] = array
+        for name, array in task.past.shown.items():
+            fragment[name][0] = array
+    else:
+        player.show(fragment, 0)
+    return Unfinished(player, fragment, 0, lost)
 
 
 class RayFragments:
@@ -58,25 +97,31 @@ class RayFragments:
     def __init__(self, pool: RayPool, plan: FragmentPlan, *, eager: bool):
         self._pool, self._plan, self._eager, self.groups = pool, plan, eager, pool.groups
         self._ray = pool.ray
-        self._asked: dict[Any, tuple[int, int]] = {}  # actor and version of the policy, by object reference
+        self._asked: dict[Any, int] = {}  # actor by object reference
+        self._tasks: dict[int, tuple[int, Any, Task]] = {}  # version, policy and settings of unfinished fragments
         self._steps = np.zeros(len(self.groups), np.int64)  # of each actor's environments
         self._taken = self._steps.copy()
         self._numbers = [0] * len(self.groups)
         self._ready: list[Fragment] = []
-        self._began = [0.0] * len(self.groups)  # start time of each actor's fragment
-        self._slowest = 0.0  # seconds of the slowest fragment
+        self._past: dict[int, Past] = {}  # of actors that were replaced and have not answered yet
+        self._latest = {name: getattr(pool.shared, name).copy() for name in (*_SHOWN, *IDENTITY)}  # delivered
+        self._watched = WatchClock()
+        self._heard = [0.0] * len(self.groups)  # of each actor, or when it was started
         self._policy: Any = None  # in the object store
         self._version = -1
 
     def publish(self, version: int, values: NDArray[np.float32]) -> None:
         """Puts a new policy into the object store, once, and has idle actors play with it."""
         if version != self._version:
+            if self._version < 0:  # as after the reset
+                for name, array in self._latest.items():
+                    array[:] = getattr(self._pool.shared, name)
             self._version, self._policy = version, self._ray.put(values)
         self._ask_idle()
 
     def playing(self) -> list[int]:
         """Versions of the policies of unfinished fragments."""
-        return [version for _, version in self._asked.values()]
+        return [version for version, _, _ in self._tasks.values()]
 
     def finished(self) -> list[Fragment]:
         """Fragments that were received and not taken."""
@@ -100,43 +145,81 @@ class RayFragments:
         self._steps[:] = self._taken[:] = clock
 
     def wait(self) -> None:
-        """Waits for one fragment; its actor continues at once if its next one can be used in time."""
-        patience = max(self._pool.timeout, _PATIENCE * self._slowest or self._pool.timeout * self._plan.steps)
-        ready, _ = self._ray.wait(list(self._asked), num_returns=1, timeout=patience)
-        first = ready[0] if ready else next(iter(self._asked))
-        actor, version = self._asked.pop(first)
-        steps = self._plan.steps
+        """Waits for one fragment, or until an actor is replaced; others continue if theirs can be used in time."""
+        restarts = self._pool.restarts
+        while self._pool.restarts == restarts:
+            ready, _ = self._ray.wait(list(self._asked), num_returns=1, timeout=LOOK)
+            if not ready:
+                self._check_progress()
+            elif self._received(ready[0]):
+                return
+
+    def _received(self, ref: Any) -> bool:
+        """Stores what an actor has sent; whether it was a fragment."""
+        actor = self._asked.pop(ref)
         try:
-            played: Played = self._ray.get(first, timeout=0 if not ready else None)
+            played: Played | None = self._ray.get(ref)
         except self._ray.exceptions.RayError as error:
-            self._pool.replace(actor, error)
-            self._steps[actor] += steps  # no random number is used twice
-            self._taken[actor] += steps
+            self._replace(actor, error)
+            return False
+        self._heard[actor] = self._watched()
+        if played is None:
             self._ask(actor)
-            return
+            return False
         self._pool.delivered(actor)
-        self._slowest = max(self._slowest, time.monotonic() - self._began[actor])
-        self._steps[actor] += steps
-        anew = played.anew and self._numbers[actor] > 0
+        self._past.pop(actor, None)
+        version, _, _ = self._tasks.pop(actor)
         fields = {name: array.copy() for name, array in played.fields.items()}  # Ray's own cannot be written
         fields["final_observation"] = _spread(fields)
-        self._ready.append(Fragment(actor, self._numbers[actor], version, fields, played.episodes, anew))
+        rows = self.groups[actor]
+        self._latest["episodes"][rows] = played.episodes
+        for name in _SHOWN:
+            self._latest[name][rows] = fields[name][-1]
+        self._steps[actor] += self._plan.steps
+        self._ready.append(Fragment(actor, self._numbers[actor], version, fields, played.episodes))
         self._numbers[actor] += 1
         if self._eager:
             self._ask_idle()
+        return True
+
+    def _check_progress(self) -> None:
+        """Replaces actors that gave no sign of life for too long."""
+        now, timeout = self._watched(), self._pool.timeout
+        for ref, actor in list(self._asked.items()):
+            starting = not self._numbers[actor] or actor in self._past
+            limit = (max(timeout, STARTING) if starting else timeout) * (1 + 1 / _SIGNS)
+            if now - self._heard[actor] > limit:
+                del self._asked[ref]
+                self._replace(actor, TimeoutError(f"it has not answered for {limit:g} s"))
+
+    def _replace(self, actor: int, error: Exception) -> None:
+        """Has another actor begin the fragment again; no random number is used twice."""
+        self._pool.renew(actor, error)
+        rows = self.groups[actor]
+        past = {name: array[rows].copy() for name, array in self._latest.items()}
+        self._past[actor] = Past({n: past[n] for n in _SHOWN}, {n: past[n] for n in IDENTITY})
+        self._steps[actor] += self._plan.steps
+        self._taken[actor] += self._plan.steps
+        self._begin(actor)
 
     def _ask_idle(self) -> None:
         """Requests fragments from idle actors, as many as can be used before they are too old."""
         waiting = np.bincount([one.worker for one in self._ready], minlength=len(self.groups))
-        busy = {actor for actor, _ in self._asked.values()}
         for actor in range(len(self.groups)):
-            if actor not in busy and waiting[actor] < self._plan.limit:
-                self._ask(actor)
+            if actor not in self._tasks and waiting[actor] < self._plan.limit:
+                self._begin(actor)
+
+    def _begin(self, actor: int) -> None:
+        """Requests a fragment that is played with the newest policy."""
+        plan = replace(self._plan, keys=self._plan.keys[self.groups[actor]])
+        task = Task(plan, int(self._steps[actor]), self._pool.timeout / _SIGNS, self._past.get(actor))
+        self._tasks[actor] = self._version, self._policy, task
+        self._heard[actor] = self._watched()
+        self._ask(actor)
 
     def _ask(self, actor: int) -> None:
-        task = Task(replace(self._plan, keys=self._plan.keys[self.groups[actor]]), int(self._steps[actor]))
-        self._asked[self._pool.actors[actor].apply.remote(play, self._policy, task)] = actor, self._version
-        self._began[actor] = time.monotonic()
+        _, policy, task = self._tasks[actor]
+        self._asked[self._pool.actors[actor].apply.remote(play, policy, task)] = actor
 
 
 def _spread(fields: dict[str, NDArray]) -> NDArray:

@@ -14,13 +14,16 @@ from cavalcade.core.threads import use_threads
 from cavalcade.vector.buffers import SharedBuffers, buffers_over, layout
 from cavalcade.vector.pool import WorkerPool, suitable
 from cavalcade.vector.source import Source
+from cavalcade.vector.supervisor import WatchClock
 from cavalcade.vector.worker import RESET
 
-_IDENTITY = ("seed", "index", "episodes", "wanted")  # inputs of a reset
+IDENTITY = ("seed", "index", "episodes")  # the seed of an episode
+_TOLD = (*IDENTITY, "wanted")  # inputs of a reset
 _SHOWN = ("observation", "action_mask", "episodes")  # outputs of a reset
 # Outputs of a step.
 _STEPPED = (*_SHOWN, "final_observation", "reward", "terminated", "truncated", "episode_stats", "true_state")
 _LEARNER = 1  # CPUs left to training
+LOOK = 1.0  # seconds between checks for actors that hang
 
 
 MakeEnv = Callable[[Source, int], Any]  # makes environments in the process of an actor
@@ -89,6 +92,7 @@ class RayPool(WorkerPool):
         self._make_env = make_env
         self.actors = [self._kind.remote(source, each, make_env) for _ in self.groups]
         self._asked: dict[Any, tuple[int, int]] = {}  # group and command by object reference
+        self._watched = WatchClock()
         self._failures = 0  # of environments
         self._losses = [0] * count  # consecutive losses of each group's actor, with its node or alone
 
@@ -97,29 +101,31 @@ class RayPool(WorkerPool):
         actor, rows = self.actors[group], self.groups[group]
         self.broken[rows] = False
         if command == RESET:
-            ref = actor.reset.remote({name: getattr(self.shared, name)[rows].copy() for name in _IDENTITY})
+            ref = actor.reset.remote({name: getattr(self.shared, name)[rows].copy() for name in _TOLD})
         else:
             ref = actor.step.remote(self.shared.action[rows].copy())
         self._asked[ref] = group, command
 
     def wait_any(self) -> int:
         """Waits for the first group that is done; after `timeout`, replaces the actor that was submitted to first."""
-        ready, _ = self.ray.wait(list(self._asked), num_returns=1, timeout=self.timeout)
+        since, ready = self._watched(), []
+        while not ready and self._watched() - since <= self.timeout:
+            ready, _ = self.ray.wait(list(self._asked), num_returns=1, timeout=min(LOOK, self.timeout))
         first = ready[0] if ready else next(iter(self._asked))
         group, command = self._asked.pop(first)
         try:
             found = self.ray.get(first, timeout=0 if not ready else None)
             self.delivered(group)
         except self.ray.exceptions.RayError as error:
-            found = self.replace(group, error)
+            found = self._replace(group, error)
             if command != RESET:
                 self._break_off(group)
         for name, array in found.items():
             getattr(self.shared, name)[self.groups[group]] = array
         return group
 
-    def replace(self, group: int, error: Exception) -> dict[str, NDArray]:
-        """Replaces a group's actor, which begins the next episodes; returns their first observations."""
+    def renew(self, group: int, error: Exception) -> None:
+        """Starts another actor in place of a group's, which failed; raises `RestartError` after too many."""
         self.restarts += 1
         reason, rows, most = last_line(error), self.groups[group], self._max_restarts
         if isinstance(error, self.ray.exceptions.RayTaskError):  # the environment's fault, not the cluster's
@@ -135,12 +141,17 @@ class RayPool(WorkerPool):
         print(words, file=sys.stderr)
         self.ray.kill(self.actors[group])
         self.actors[group] = self._kind.remote(self._source, rows.stop - rows.start, self._make_env)
-        told = {name: getattr(self.shared, name)[rows].copy() for name in _IDENTITY}
+
+    def _replace(self, group: int, error: Exception) -> dict[str, NDArray]:
+        """Has another actor begin a group's next episodes; returns their first observations."""
+        self.renew(group, error)
+        rows = self.groups[group]
+        told = {name: getattr(self.shared, name)[rows].copy() for name in _TOLD}
         told["wanted"][:] = True
         try:
             return self.ray.get(self.actors[group].reset.remote(told), timeout=self.timeout)
         except self.ray.exceptions.RayError as again:
-            return self.replace(group, again)
+            return self._replace(group, again)
 
     def delivered(self, group: int) -> None:
         """Reports that a group's actor has answered: its losses in a row start again from 0."""

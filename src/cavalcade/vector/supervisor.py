@@ -13,6 +13,25 @@ STARTING = 120.0  # least timeout in seconds while a worker makes its environmen
 _FAREWELL = 1.0  # seconds for workers to close their environments
 
 
+class WatchClock:
+    """Seconds in which this process watched its workers.
+
+    It advances by at most a second from one reading to the next: time in which this process was itself stopped, or had
+    other work, says nothing about a worker.
+    """
+
+    _STEP = 1.0
+
+    def __init__(self):
+        self._seconds, self._last = 0.0, time.monotonic()
+
+    def __call__(self) -> float:
+        now = time.monotonic()
+        self._seconds += min(now - self._last, self._STEP)
+        self._last = now
+        return self._seconds
+
+
 class Supervisor:
     """Worker processes by number, and a poll object that wakes on their answers or their death."""
 
@@ -23,6 +42,7 @@ class Supervisor:
         self.workers: dict[int, WorkerProcess] = {}
         self._done, self._poll = Wakeup(), select.poll()
         self._poll.register(self._done.read_end, select.POLLIN)
+        self._watched = WatchClock()  # what timeouts of workers are measured by
         self._words = ""  # last output of the worker that was replaced last
         self._closed = False
 

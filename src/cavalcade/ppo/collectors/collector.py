@@ -94,9 +94,6 @@ class FragmentCollector:
         normalise: also add its discounted rewards to the moments of returns.
         """
         mine, reward = self._env.groups[f.worker], np.ascontiguousarray(f.fields["reward"])
-        if f.anew:
-            for running in (state.return_sum, state.episode_return, state.episode_length):
-                running[0, mine] = 0
         if normalise:
             running = state.return_sum[:, mine].numpy().copy()
             moments = (x.numpy() for x in (state.return_count, state.return_mean, state.return_square))
