@@ -139,7 +139,12 @@ def test_a_device_that_is_not_there_is_refused(capsys, tmp_path, target):
         ("search cage2", "--ray-address auto", "ray_address is given with executor local", "--executor ray"),
         ("search cage2", "--task-cpus 2", "task_cpus is given with executor local", "--executor ray"),
         ("search cage2", "--orders reverse", "orders are given with searcher gp-ucb", "--searcher fixed"),
-        ("search cyborg --cyborg /tmp", "--executor ray", "executor is ray with target cyborg", ""),
+        (
+            "search cyborg --cyborg /tmp --executor ray",
+            "--task-updates 3",
+            "task_updates is 3 with target cyborg; games of CybORG cannot be saved",
+            "",
+        ),
         ("search cage2", "--workers 3", "workers is given with cage2", ""),
         ("search cage2", "--true-state-every 5", "true_state_every is given with cage2", ""),
     ],

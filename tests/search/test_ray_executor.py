@@ -10,12 +10,14 @@ import pytest
 
 from cavalcade.core.errors import ConfigError, RunError, WorkerError
 from cavalcade.core.ray_session import connected, import_ray
+from cavalcade.envs.cage2.task import Cage2Task, Original
 from cavalcade.runs.directory import RunDirectory
 from cavalcade.runs.files import DECISIONS
 from cavalcade.search.config import RayConfig, SearchConfig
 from cavalcade.search.decisions import again, read
 from cavalcade.search.merge import read_shares, take_over
 from cavalcade.search.run import Search
+from tests.envs.cage2.fake_cyborg import make_clone
 from tests.search.test_run import TINY, search, table
 
 ALL = replace(TINY, searcher="exhaustive", max_episodes=8, total_episodes=2000, confirm=0, parallel_orders=0)
@@ -99,6 +101,27 @@ def test_decisions_can_be_made_again_from_the_log(cluster, tmp_path):
     assert [p.order for p in chosen] == [d.order for d in decisions]
     other = [d._replace(known=d.known[:-1]) if d.known else d for d in decisions]
     assert [p.order for p in again(found.config, found.orders, found.results, other)] != [d.order for d in decisions]
+
+
+def test_a_training_in_cyborg_is_one_task(cluster, tmp_path):
+    """It ends as on this machine, also where it was stopped, and the tables are equal."""
+    clone = make_clone(tmp_path / "clone", fails=False)
+    small = replace(
+        TINY, target="cyborg", task=Cage2Task(horizon=10), original=Original(cyborg=str(clone)),
+        ppo=replace(TINY.ppo, num_envs=4), searcher="fixed", orders=("user_priority", "critical_first"), rounds=2,
+        max_episodes=4, total_episodes=64, score_episodes=4, confirm=0, parallel_orders=0, checkpoint_every=1,
+    )  # fmt: skip
+    search(tmp_path / "local", small)
+    far = replace(small, executor="ray")
+    search(tmp_path / "a", far, stop_at=1)
+    found = search(tmp_path / "a", resume=True)
+    assert any("a training in CybORG is one task" in note for note in found.executor.notes)
+    assert len(found.results) == 4
+    assert by_number(tmp_path / "a") == by_number(tmp_path / "local")
+    assert policies(tmp_path / "a") == policies(tmp_path / "local")
+    gone = replace(far, original=Original(cyborg=str(tmp_path)))
+    with pytest.raises(ConfigError, match="is not a clone"):
+        search(tmp_path / "b", gone)
 
 
 def test_an_error_of_a_task_ends_the_search_with_a_checkpoint(cluster, tmp_path):

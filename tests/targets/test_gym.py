@@ -144,10 +144,10 @@ def test_an_evaluation_advises_nothing_that_it_refuses(capfd, tmp_path, monkeypa
     assert "resume" not in err
 
 
-@pytest.mark.parametrize("backend", ["shared", "async", "pipe"])
-def test_a_hail_of_kills(backend, capfd):
+@pytest.mark.parametrize("way", [{"backend": "shared"}, {"backend": "async"}, {"backend": "pipe"}, {"staleness": 2}])
+def test_a_hail_of_kills(way, capfd):
     """Every delivered transition is used exactly once, whatever happens to workers."""
-    found = hail(6, backend=backend)
+    found = hail(6, way)
     assert found.kills == 6
     assert found.wrong == 0
     assert found.handles == 0

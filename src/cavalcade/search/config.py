@@ -245,9 +245,13 @@ def _check_gridworld(config: SearchConfig) -> None:
 
 
 def _check_cyborg(config: SearchConfig) -> None:
-    if config.executor == "ray":
-        raise ConfigError("executor is ray with target cyborg; the original is on this machine, use --executor local")
     _check_cpu_only(config)
+    for name in ("task_orders", "task_updates"):
+        if (value := getattr(config.ray, name)) != getattr(RayConfig(), name):
+            raise ConfigError(
+                f"{name} is {value} with target cyborg; games of CybORG cannot be saved, so that each of its trainings "
+                "is one task"
+            )
     if not config.original.cyborg:
         raise ConfigError("target is cyborg without --cyborg; name your clone of cage-challenge/cage-challenge-2")
 

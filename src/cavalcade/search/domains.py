@@ -8,6 +8,7 @@ from typing import Any
 from cavalcade.core.errors import ConfigError
 from cavalcade.envs.cage2.cyborg_workflow import WorkflowCyborg
 from cavalcade.envs.cage2.orders import CAGE2
+from cavalcade.envs.cage2.record import check_revision
 from cavalcade.envs.cage2.workflow import WorkflowCage2
 from cavalcade.envs.gridworld import GRIDWORLD, Gridworld
 from cavalcade.search.config import SearchConfig
@@ -41,6 +42,10 @@ def _cyborg(config: SearchConfig, num_envs: int, threads: int, options: dict[str
     )
 
 
+def _check_clone(config: SearchConfig) -> None:
+    check_revision(Path(config.original.cyborg), config.task.revision)
+
+
 @dataclass(frozen=True)
 class Domain:
     """A domain that can be searched on."""
@@ -50,6 +55,7 @@ class Domain:
     gpu: bool = False  # whether it runs on a GPU
     hosted: bool = False  # whether games are hosted in workers, one training at a time
     portable: bool = True  # whether its policies can be used outside of a search
+    check: Callable[[SearchConfig], None] = lambda _: None  # raises `ConfigError` if this machine lacks what it takes
     defaults: dict[str, Any] = field(default_factory=dict)  # settings that suit it, as plain data
 
 
@@ -65,7 +71,9 @@ DOMAINS = {
             "n_workflows": 24,
         },
     ),
-    "cyborg": Domain(CAGE2, _cyborg, hosted=True, defaults={"score_episodes": 50, "n_workflows": 10}),
+    "cyborg": Domain(
+        CAGE2, _cyborg, hosted=True, check=_check_clone, defaults={"score_episodes": 50, "n_workflows": 10}
+    ),
 }
 
 

@@ -2,7 +2,8 @@
 
 A task receives a shard (a few members with their state) and trains it for a number of updates. Tasks are stateless:
 each returns the new state of its shard, so that a task whose node is lost is submitted again with the same result, and
-nothing is counted twice. Shards run at their own pace; none waits for the slowest.
+nothing is counted twice. Shards run at their own pace; none waits for the slowest. Games in CybORG cannot be saved, so
+that a training there is one task.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,10 +19,11 @@ from cavalcade.core.ray_session import connected, last_line, total
 from cavalcade.core.threads import use_threads
 from cavalcade.ppo.snapshot import Counters, Snapshot
 from cavalcade.search.config import SearchConfig
-from cavalcade.search.domains import subtasks_of
+from cavalcade.search.domains import domain_of
 from cavalcade.search.executor import Done, done, make_scorer
 from cavalcade.search.members import Member
 from cavalcade.search.pool import Pool, SavedPool, Slot
+from cavalcade.vector.hosted import default_workers
 
 _LOOK = 10.0  # seconds without a result after which the cluster is checked
 _START, _STATE = "start", "state"  # prefixes of the names of a shard's tensors in a checkpoint
@@ -52,7 +54,12 @@ def train_shard(
 ) -> TaskResult:
     """The Ray task: trains members for a number of updates, and scores those that finish."""
     config = from_dict(SearchConfig, plain)
-    orders, threads = subtasks_of(config).orders(), max(1, config.ray.task_cpus)
+    domain, threads = domain_of(config), max(1, config.ray.task_cpus)
+    domain.check(config)
+    if domain.hosted and not config.host.workers:
+        workers = default_workers(config.host, config.ppo.num_envs, threads)
+        config = replace(config, host=replace(config.host, workers=workers))
+    orders = domain.subtasks.orders()
     use_threads(threads)
     pool = Pool(config, orders, len(slots), threads)
     scorer = make_scorer(config, orders, threads)
@@ -99,6 +106,8 @@ class RayExecutor:
         self.notes = [
             f"on Ray: {nodes} nodes, {cpus} CPUs, {gpus} GPUs; a task takes {r.task_cpus} and {r.task_gpus:g}"
         ]
+        if domain_of(config).hosted:
+            self.notes.append("a training in CybORG is one task; one that is lost or stopped starts again")
         self.network: dict[str, Any] = {}
         if not self._fits():
             self._stack.close()
@@ -200,6 +209,8 @@ class RayExecutor:
 
     def _submit(self, s: Shard) -> None:
         updates = self._config.ray.task_updates
+        if domain_of(self._config).hosted:  # its games cannot be part of a state
+            updates = max(slot.member.updates for slot in s.slots)
         self._running[self._task.remote(self._plain, s.slots, s.starts, s.state, updates)] = s
 
 

@@ -69,6 +69,7 @@ class Search:
         self.subtasks = subtasks_of(config)
         self.orders = self.subtasks.orders()
         given_orders(config)  # raises for unknown orders
+        domain_of(config).check(config)
         trainings = config.rounds * (len(config.orders) or len(self.orders))
         listed = config.searcher in ("exhaustive", "fixed")
         self._most = max(trainings, len(self.orders)) if listed else len(self.orders)  # members in training at once

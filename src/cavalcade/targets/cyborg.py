@@ -10,7 +10,7 @@ from cavalcade.core.device import Device, learner_device
 from cavalcade.core.errors import ConfigError
 from cavalcade.envs.cage2.cyborg import Cyborg, CyborgGames, cyborg_source
 from cavalcade.envs.cage2.cyborg_workflow import WorkflowCyborg
-from cavalcade.envs.cage2.record import revision_of
+from cavalcade.envs.cage2.record import check_revision
 from cavalcade.envs.cage2.task import Original
 from cavalcade.ppo.distributed import Ranks
 from cavalcade.targets.base import Prepared, Setup
@@ -72,9 +72,7 @@ class CyborgTarget(Cage2BaseTarget):
 
     def make_env(self, config: CyborgConfig, threads: int = 0, first_index: int = 0) -> Cyborg | CyborgGames:
         task, original = config.task, config.original
-        found = revision_of(Path(original.cyborg))
-        if found != task.revision:
-            raise ConfigError(f"revision is {task.revision}; {original.cyborg} is {found}, give --revision {found}")
+        check_revision(Path(original.cyborg), task.revision)
         options: dict[str, Any] = {"red": task.red, "horizon": task.horizon, "seed": config.seeds, **task.shown}
         python = Path(original.cyborg_python) if original.cyborg_python else None
         if config.host.lag:

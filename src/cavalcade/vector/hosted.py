@@ -199,6 +199,15 @@ def hosted_here(source: Source, count: int) -> Hosted:
     return Hosted(source, count, WorkerConfig(backend="serial"))
 
 
+def default_workers(config: WorkerConfig, num_envs: int, cpus: int) -> int:
+    """Worker processes if no number is given: one per CPU, as far as each has an environment of every group."""
+    return max(1, min(cpus, num_envs // _groups(config)))
+
+
+def _groups(config: WorkerConfig) -> int:
+    return config.async_factor if config.backend == "async" else 1
+
+
 def make_pool(source: Source, num_envs: int, config: WorkerConfig) -> WorkerPool:
     """The worker pool of a configuration."""
     if config.backend == "serial":
@@ -223,13 +232,12 @@ def make_pool(source: Source, num_envs: int, config: WorkerConfig) -> WorkerPool
             timeout=config.worker_timeout,
             max_restarts=config.max_restarts,
         )
-    factor = config.async_factor if config.backend == "async" else 1
     return ProcessPool(
         source,
         num_envs,
         backend="pipe" if config.backend == "pipe" else "shared",
-        workers=config.workers or max(1, min(cores(), num_envs // source.agents // factor)),
-        async_factor=factor,
+        workers=config.workers or default_workers(config, num_envs // source.agents, cores()),
+        async_factor=_groups(config),
         timeout=config.worker_timeout,
         max_restarts=config.max_restarts,
         spin=config.spin * 1e-6,

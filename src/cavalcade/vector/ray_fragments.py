@@ -35,7 +35,7 @@ class Task(NamedTuple):
     plan: FragmentPlan  # with the keys of its environments
     clock: int  # steps of its environments so far
     seconds: float  # after which it gives a sign of life
-    past: Past | None  # for an actor that replaces another
+    past: Past | None = None  # for an actor that replaces another
 
 
 class Played(NamedTuple):

@@ -49,13 +49,13 @@ class ChallengeWrapper:
 """
 
 
-def make_clone(folder: Path) -> Path:
-    """Writes it."""
+def make_clone(folder: Path, *, fails: bool = True) -> Path:
+    """Writes it; fails: whether action 144 raises."""
     package = folder / "CybORG" / "CybORG"
     for path, content in (
         ("__init__.py", CYBORG),
         ("Agents/__init__.py", AGENTS),
-        ("Agents/Wrappers/__init__.py", WRAPPERS),
+        ("Agents/Wrappers/__init__.py", WRAPPERS if fails else WRAPPERS.replace("action == 144", "False")),
         ("Shared/Actions/AbstractActions/DiscoverNetworkServices.py", "state.sessions.clearports()\n"),  # as in head
         ("Shared/Enums.py", "return version_string\n"),
     ):

@@ -6,6 +6,7 @@ Everything runs on this machine, so that a figure says what spreading costs, not
 
 import itertools
 import json
+import math
 import subprocess
 import sys
 import tempfile
@@ -344,8 +345,9 @@ def _rollout_costs(source: Source, ppo: PPOConfig) -> Costs:
     host = Host(source, ppo.num_envs, hosted_here)
     host.env.reset()
     engine = make_engine(host.env, replace(ppo, engine="torch"), [0])[0]
-    policy, task = policy_values(engine), Task(fragment_plan(engine, host.env.source, 1), 0)
+    policy, task = policy_values(engine), Task(fragment_plan(engine, host.env.source, 1), 0, math.inf)
     fragment = play(host, policy, task)
+    assert fragment
     steps = ppo.num_envs * ppo.rollout_steps
     played = _best(lambda: play(host, policy, task), 3)
     engine.collect()

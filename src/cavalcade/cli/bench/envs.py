@@ -399,11 +399,14 @@ def _cyborg(options: Options) -> Any:
 
 def _kills(options: Options) -> Any:
     """Workers killed all through a training."""
-    found = kills.hail(options.kills, workers=options.workers)
-    print(
-        f"\n{found.kills} workers killed during a training of {found.updates} updates in {found.seconds:.0f} s: "
-        f"{found.transitions:,} transitions, {found.wrong} of them lost, repeated or out of order; {found.broken} "
-        f"episodes broken off; {found.restarts} restarts; {found.handles} files left open",
-        flush=True,
-    )
-    return found._asdict()
+    figures = {}
+    for name, way in kills.WAYS.items():
+        found = kills.hail(options.kills, way, workers=options.workers)
+        print(
+            f"\n{name}: {found.kills} workers killed during a training of {found.updates} updates in "
+            f"{found.seconds:.0f} s: {found.transitions:,} transitions, {found.wrong} of them lost, repeated or out of "
+            f"order; {found.broken} episodes broken off; {found.restarts} restarts; {found.handles} files left open",
+            flush=True,
+        )
+        figures[name] = found._asdict()
+    return figures

@@ -72,6 +72,12 @@ class Recording:
         }
 
 
+def check_revision(checkout: Path, revision: str) -> None:
+    """Raises `ConfigError` unless a checkout of CybORG is of a revision of the game."""
+    if (found := revision_of(checkout)) != revision:
+        raise ConfigError(f"revision is {revision}; {checkout} is {found}, give --revision {found}")
+
+
 def revision_of(checkout: Path) -> str:
     """The revision of a checkout, read from its source.
 

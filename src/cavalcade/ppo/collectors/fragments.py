@@ -48,7 +48,7 @@ class FragmentEngine(HostEngine):
         plan = fragment_plan(self, env.source, max(staleness, 1))
         self._collector = FragmentCollector(env, plan, staleness)
         n, seen = config.num_envs, self.rollout.observation
-        self._last = torch.zeros(1, n, seen.shape[-1], dtype=seen.dtype)
+        self.last = torch.zeros(1, n, seen.shape[-1], dtype=seen.dtype)  # observations after the last steps
         self._final, self._out_of_time = torch.zeros_like(seen), torch.zeros_like(self.rollout.ended)
 
     @property
@@ -71,7 +71,7 @@ class FragmentEngine(HostEngine):
         for name, to in _COPIED.items():
             getattr(r, to)[0, :, rows] = torch.from_numpy(f.fields[name][:steps])
         seen = torch.from_numpy(f.fields["observation"])
-        r.observation[0, :, rows], self._last[0, rows] = seen[:-1], seen[-1]
+        r.observation[0, :, rows], self.last[0, rows] = seen[:-1], seen[-1]
         ended = f.fields["terminated"] | f.fields["truncated"]
         late = f.fields["truncated"] & ~f.fields["terminated"]
         r.ended[0, :, rows], self._out_of_time[0, :, rows] = torch.from_numpy(ended), torch.from_numpy(late)
@@ -86,7 +86,7 @@ class FragmentEngine(HostEngine):
         final = torch.zeros_like(r.value)
         if late.any():
             final[late] = self._evaluate(self._final[late][None])[1][0]
-        return Remembered(*parts, self._final, late, self._last), final
+        return Remembered(*parts, self._final, late, self.last), final
 
     @torch.no_grad()
     def _evaluate(self, observation: Tensor) -> tuple[Tensor, Tensor]:

@@ -73,20 +73,23 @@ class Store(NamedTuple):
 def act_by_rows(
     net, table, weights, inputs, words, x, mask, mask_words, keys, clock, work, scratch, wanted, rows, actions, store, t
 ):
-    """Actions of all environments from the table rows of their observations, recorded as step t.
+    """Actions of the wanted environments from the table rows of their observations, recorded as step t.
 
-    words: (P·N, W); x: (P·N, O); mask: (P·N, A); mask_words: (P·N, V); keys, actions, rows: (P·N,); clock: (P,).
+    words: (P·N, W); x: (P·N, O); mask: (P·N, A); mask_words: (P·N, V); wanted, keys, rows, actions: (P·N,);
+    clock: (P,).
     """
     find_and_evaluate(net, table, weights, inputs, words, x, work, wanted, rows)
     for part in numba.prange(_PARTS):
-        act_rows_part(net, table, rows, mask, mask_words, keys, clock, scratch, actions, store, t, part)
+        act_rows_part(net, table, wanted, rows, mask, mask_words, keys, clock, scratch, actions, store, t, part)
 
 
 @routine
-def act_rows_part(net, table, rows, mask, mask_words, keys, clock, scratch, actions, store, t, part):
+def act_rows_part(net, table, wanted, rows, mask, mask_words, keys, clock, scratch, actions, store, t, part):
     n = rows.size // table.count.size
     chosen = scratch[thread_id(), 0]
     for e in range(part * rows.size // _PARTS, (part + 1) * rows.size // _PARTS):
+        if not wanted[e]:
+            continue
         p, i, row = e // n, e % n, rows[e]
         target = draw_target(keys, e, clock[p], 0)
         action, log_prob = draw(table.weight[p, row], mask[e], net.actions, net.padded, target, chosen)

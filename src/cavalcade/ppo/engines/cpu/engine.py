@@ -66,7 +66,7 @@ class CpuEngine(HostEngine):
         self._values = np.zeros(everyone, real)
         self._weights, self._counters = self.state.weights.numpy(), self.state.counters.numpy()
         self._store = act.Store(*(getattr(self.rollout, name).numpy() for name in act.Store._fields))
-        self._everywhere = np.ones(everyone, np.bool_)
+        self._acting = np.ones(everyone, np.bool_)  # environments of the group that acts
         self._order = np.tile(np.arange(config.num_envs * config.rollout_steps), (self.policies, 1))
         h = self.hyper
         self._coefficients = Coefficients(
@@ -89,9 +89,12 @@ class CpuEngine(HostEngine):
         clock = self._counters[:, 0] + t
         if self._distinct and packed:
             self._distinct.make_room(self.config.num_envs)
+            if len(self.env.groups) > 1:
+                self._acting[:] = False
+                self._acting[group] = True
             act.act_by_rows(
                 self._net, self._distinct.table, self._weights, self._inputs, packed.observation, x, mask,
-                packed.action_mask, self.action_keys, clock, self._work, self._scratch, self._everywhere,
+                packed.action_mask, self.action_keys, clock, self._work, self._scratch, self._acting,
                 self._rows, self._actions, self._store, t,
             )  # fmt: skip
         else:

@@ -116,12 +116,30 @@ class DistinctRows:
     def begin(self) -> None:
         """Finds the pairs and groups of the rollout."""
         r = self._rollout
+        if len(self._env.groups) > 1:
+            self._sort()
         rows.find_groups(
             self.groups, self.batch, r.row.numpy().reshape(self._flat), self.table.count,
             r.mask_words.numpy().reshape(*self._flat, -1), r.action.numpy().reshape(self._flat),
             r.log_prob.numpy().reshape(self._flat),
         )  # fmt: skip
         self._whole = False
+
+    def _sort(self) -> None:
+        """Numbers the rows of one policy by their first samples, not by which group of environments came first.
+
+        Sums depend on the order of rows, by rounding.
+        """
+        (row,), table, count = self._rollout.row.numpy().reshape(self._flat), self.table, int(self.table.count[0])
+        first = np.full(count, len(row))  # rows of final observations have no sample
+        np.minimum.at(first, row, np.arange(len(row)))
+        order = np.argsort(first, kind="stable")
+        for array in (table.words, table.x, table.weight, table.value):
+            array[0, :count] = array[0, order]
+        number = np.empty(count, row.dtype)
+        number[order] = np.arange(count)
+        row[:] = number[row]
+        rows.rehash(table)
 
     def take(self, order: NDArray, start: int, stop: int) -> None:
         """Sums the samples order[start:stop] by row, pair and group; a whole rollout only once."""
