@@ -1,5 +1,9 @@
 """How many threads: doubled while it pays."""
 
+import os
+import re
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import numba
@@ -134,3 +138,16 @@ def test_nothing_is_timed_beside_neighbours(monkeypatch):
     tried = []
     assert fastest(lambda: pytest.fail("timed"), tried.append, 4) == 4
     assert tried == [4]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="GNU OpenMP prints its settings on Linux")
+def test_waiting_threads_spin_briefly():
+    """Whatever copy of OpenMP serves torch and Numba: it has read the setting."""
+    script = "import numpy, cavalcade.core.threads as t; t._compute_together(9, numpy.zeros(2, numpy.uint64))"
+    chosen = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
+    plain = {name: value for name, value in os.environ.items() if name not in chosen} | {"OMP_DISPLAY_ENV": "VERBOSE"}
+    for given, spins in (({}, "20000"), ({"GOMP_SPINCOUNT": "77"}, "77"), ({"OMP_WAIT_POLICY": "PASSIVE"}, "0")):
+        done = subprocess.run(
+            [sys.executable, "-c", script], env=plain | given, capture_output=True, text=True, check=True
+        )
+        assert set(re.findall(r"GOMP_SPINCOUNT = '(\d+)'", done.stderr)) == {spins}

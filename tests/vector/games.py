@@ -8,6 +8,8 @@ import gymnasium
 import numpy as np
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Sequence, Tuple
 
+from cavalcade.envs.catch import Catch
+
 
 class Counting(gymnasium.Env):
     """Shows (step, episode, seed, last action); over after 5 steps if the seed is even, out of time after 7 if odd."""
@@ -283,9 +285,20 @@ class Mixed(Counting):
     action_space = Tuple((Discrete(2), Box(0, 1, (1,), np.float32)))
 
 
+class Paddled(Catch):
+    """Catch with a continuous action, or with two that are added."""
+
+    def __init__(self, continuous=True, **options):
+        super().__init__(cells=8, **options)
+        self.action_space = Box(-1, 1, (1,), np.float32) if continuous else MultiDiscrete([2, 2])
+
+    def step(self, action):
+        return super().step(round(float(np.sum(action))) + (self.action_space.dtype.kind == "f"))
+
+
 for kind in (
     Counting, Gated, Masked, Informed, LateMask, Closing, Unlucky, Nested, Broken, Mute, Stillborn, Bare, Steered,
-    Unbounded, Picture, Unflat, Drawn, Mixed, Punctual,
+    Unbounded, Picture, Unflat, Drawn, Mixed, Punctual, Paddled,
 ):  # fmt: skip
     gymnasium.register(f"{kind.__name__}-v0", entry_point=f"{__name__}:{kind.__name__}")
 gymnasium.register("Short-v0", entry_point=f"{__name__}:Counting", max_episode_steps=4)

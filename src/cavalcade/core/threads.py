@@ -18,11 +18,6 @@ from numpy.typing import NDArray
 from cavalcade.core.jit import all_threads, config, kernel, rule
 from cavalcade.core.slices import short_slices
 
-# Threads of compiled kernels that wait for work spin for some microseconds, then sleep. By default they spin a hundred
-# times longer and take the cores of neighbours; without spinning, training on a quiet machine is a quarter slower.
-# Numba loads its OpenMP at the first parallel kernel. Torch has loaded its own by now and keeps the longer default,
-# which its many short operations need.
-os.environ.setdefault("GOMP_SPINCOUNT", "2000")
 _WORTH_IT = 1.1  # least speedup for which the threads are doubled
 _ROUNDS = 5
 _PROBE, _PROBES = 3_000_000, 3  # rounds of arithmetic in a probe, about 5 ms; probes, of which the best counts

@@ -8,7 +8,7 @@ Blocks of s × s pixels become channels, s the first stride: a convolution of ke
 k / s and stride 1 on blocks. With three channels instead of 48 most of a vector register would be padding.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from math import prod
@@ -150,6 +150,16 @@ class CnnSpec:
         named = self.parameters(weights)
         return [prepare(self, {name: x[p] for name, x in named.items()}) for p in range(len(weights))]
 
+    def write_gradient(self, name: str, parts: Sequence[Tensor], to: Tensor) -> None:
+        """Writes the gradient of a parameter of one policy: the sum of those of its prepared form."""
+        if name == f"{self.trunk_names[0]}.weight":
+            parts = [_from_blocks(x, self.convolutions[0].stride) for x in parts]
+        to.copy_(parts[0])
+        for more in parts[1:]:
+            to.add_(more)
+        if name == f"{self.trunk_names[0]}.weight":
+            to.div_(self.image.high - self.image.low)
+
     def forward_prepared(self, prepared: list[dict[str, Tensor]], blocks: Tensor) -> tuple[Tensor, Tensor]:
         """As `forward_blocks`, with parameters that were prepared before."""
         logits, values = zip(*(self._outputs(w, x) for w, x in zip(prepared, blocks, strict=True)), strict=True)
@@ -213,3 +223,9 @@ def trunk(spec: CnnSpec, w: Mapping[str, Tensor], blocks: Tensor) -> Tensor:
 def _on_blocks(weight: Tensor, stride: int) -> Tensor:
     """Weights (O, C, k, k) of a convolution of stride s as (O, s·s·C, k / s, k / s), of one of stride 1 on blocks."""
     return weight.unflatten(3, (-1, stride)).unflatten(2, (-1, stride)).permute(0, 3, 5, 1, 2, 4).flatten(1, 3)
+
+
+def _from_blocks(weight: Tensor, stride: int) -> Tensor:
+    """The inverse of `_on_blocks`."""
+    apart = weight.unflatten(1, (stride, stride, -1))  # (O, s, s, C, k / s, k / s)
+    return apart.permute(0, 3, 4, 1, 5, 2).flatten(4, 5).flatten(2, 3)

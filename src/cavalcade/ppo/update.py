@@ -12,6 +12,7 @@ from cavalcade.ppo.objective import Coefficients
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-5
 
 Forward = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+Gradients = Callable[[Minibatch, float], tuple[Tensor, dict[str, Tensor]]]  # of a share of the mean loss; its metrics
 
 
 def take(samples: Minibatch, index: Tensor) -> Minibatch:
@@ -24,22 +25,26 @@ def take(samples: Minibatch, index: Tensor) -> Minibatch:
     return Minibatch(*(pick(x) for x in samples))
 
 
-def gradient(
-    head: Head, forward: Forward, weights: Tensor, batch: Minibatch, c: Coefficients, pieces: int
-) -> tuple[Tensor, dict[str, Tensor]]:
+def accumulate(gradients: Gradients, batch: Minibatch, pieces: int) -> tuple[Tensor, dict[str, Tensor]]:
     """The gradient (P, D) of the mean loss over a minibatch, accumulated over pieces; and its metrics."""
     total, metrics, count = None, {}, batch.action.shape[1]
     for part in zip(*(x.chunk(pieces, dim=1) for x in batch), strict=True):
-        piece = Minibatch(*part)
-        w = weights.detach().requires_grad_()
-        logits, values = forward(w, piece.observation)
-        loss, found = ppo_loss(head, logits, values, piece, c)
-        share = piece.action.shape[1] / count
-        (g,) = torch.autograd.grad(loss.sum() * share, w)
+        share = part[0].shape[1] / count
+        g, found = gradients(Minibatch(*part), share)
         total = g if total is None else total + g
         metrics = {name: metrics.get(name, 0) + value * share for name, value in found.items()}
     assert total is not None
     return total, metrics
+
+
+def gradient(
+    head: Head, forward: Forward, weights: Tensor, batch: Minibatch, c: Coefficients, share: float = 1.0
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """The gradient (P, D) of a share of the mean loss over a minibatch, and its metrics."""
+    w = weights.detach().requires_grad_()
+    logits, values = forward(w, batch.observation)
+    loss, metrics = ppo_loss(head, logits, values, batch, c)
+    return torch.autograd.grad(loss.sum() * share, w)[0], metrics
 
 
 def adam_step(

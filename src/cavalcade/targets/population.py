@@ -13,7 +13,7 @@ from cavalcade.core.contract import Environment
 from cavalcade.core.errors import ConfigError
 from cavalcade.core.images import ImageLayout
 from cavalcade.core.jit import all_threads
-from cavalcade.core.threads import cores, use_threads, use_torch_threads
+from cavalcade.core.threads import cores, use_threads
 from cavalcade.policy.cnn import CnnSpec
 from cavalcade.policy.heads import Choice, Head, head_from
 from cavalcade.policy.mlp import ACTS_ONLY, MlpSpec
@@ -61,7 +61,7 @@ def prepare_population(
     engine, notes = make_engine(env, ppo, config.seeds, **given)
     if isinstance(engine, ImageEngine) and device.type == "cpu":
         measured = threads or engine.choose_threads()
-        use_torch_threads(measured)
+        engine.set_threads(measured)
     elif not isinstance(engine, CpuEngine):
         torch.set_num_threads(threads or choose_torch_threads())
     return Prepared(engine, measured, notes)

@@ -97,13 +97,13 @@ def product_rate(dtype: torch.dtype, rounds: int = 20) -> float:
 
 def _speeds(game: dict[str, int], options: Options) -> dict[str, float]:
     """Steps per second of all trainers; the best round of each."""
-    trainers = {_PEER: peer(game), "cavalcade, fp32": ours(game, "fp32", options.threads or cores())}
+    threads = options.threads or cores()
+    trainers = {_PEER: peer(game, threads), "cavalcade, fp32": ours(game, "fp32", threads)}
     if native_bf16():
-        trainers["cavalcade, bf16"] = ours(game, "bf16", options.threads or cores())
+        trainers["cavalcade, bf16"] = ours(game, "bf16", threads)
     best = dict.fromkeys(trainers, 0.0)
     for turn in range(options.rounds + 1):
         for name, (update, close) in trainers.items():
-            torch.set_num_threads(options.threads or cores())
             rate = rate_of(update, options.seconds if turn else 0.0)
             if turn:  # the first warms up and compiles
                 best[name] = max(best[name], rate)
@@ -130,10 +130,10 @@ def ours(game: dict[str, int], precision: Literal["fp32", "bf16"], threads: int)
     )
     engine = GymTarget().prepare(config, Setup(threads=threads)).engine
     engine.env.reset()
-    return lambda: (engine.collect(), engine.update(0.0)), engine.env.close
+    return lambda: (engine.set_threads(threads), engine.collect(), engine.update(0.0)), engine.env.close
 
 
-def peer(game: dict[str, int]) -> tuple[Update, Update]:
+def peer(game: dict[str, int], threads: int) -> tuple[Update, Update]:
     """PPO of Stable-Baselines3 with the same network: its own for large images, for small ones our layers."""
     try:
         import stable_baselines3
@@ -147,7 +147,12 @@ def peer(game: dict[str, int]) -> tuple[Update, Update]:
         learning_rate=PPO.learning_rate, ent_coef=PPO.entropy_coef, device="cpu", seed=0,
         policy_kwargs={} if game["zoom"] > 1 else {"features_extractor_class": _small_extractor()},
     )  # fmt: skip
-    return lambda: model.learn(samples, reset_num_timesteps=False), env.close
+
+    def update() -> None:
+        torch.set_num_threads(threads)  # ours has one for each of its own threads
+        model.learn(samples, reset_num_timesteps=False)
+
+    return update, env.close
 
 
 def _small_extractor() -> type:

@@ -23,7 +23,7 @@ from cavalcade.ppo.off_policy import Remembered, off_policy
 from cavalcade.ppo.returns import discounted_returns, return_scale
 from cavalcade.ppo.rollout import Rollout
 from cavalcade.ppo.state import merge_moments, observation_scaling
-from cavalcade.ppo.update import adam_step, gradient, take
+from cavalcade.ppo.update import accumulate, adam_step, gradient, take
 
 
 class TorchEngine(HostEngine):
@@ -127,19 +127,25 @@ class TorchEngine(HostEngine):
             chosen = order[:, start:stop]
             if stop == start:  # all are on other ranks: one sample with a share of 0
                 chosen = np.zeros((self.policies, 1), np.int64)
-            yield take(whole, torch.from_numpy(chosen).to(self.device)), (stop - start) / everyone
+            yield self._take(whole, torch.from_numpy(chosen).to(self.device)), (stop - start) / everyone
+
+    def _take(self, whole: Minibatch, index: Tensor) -> Minibatch:
+        """The samples with the given indices, (P, b), of each policy."""
+        return take(whole, index)
 
     def gradient(self, batch: tuple[Minibatch, float], active: Tensor) -> Tensor:
         samples, share = batch
-        self._gradient, metrics = gradient(
-            self.head, self._forward_staged, self._learnt.weights, samples, self._coefficients, self.config.grad_accum
-        )
+        self._gradient, metrics = accumulate(self._gradients, samples, self.config.grad_accum)
         self.blindfold(self._gradient)
         found = torch.stack([metrics[name] for name in METRICS])
         if self.ranks.size > 1:
             self._gradient.mul_(share)
             found.mul_(share)
         return torch.where(active, found, 0)
+
+    def _gradients(self, batch: Minibatch, share: float) -> tuple[Tensor, dict[str, Tensor]]:
+        """The gradient of a share of each policy's loss over a batch, (P, D), and its metrics."""
+        return gradient(self.head, self._forward_staged, self._learnt.weights, batch, self._coefficients, share)
 
     def all_reduce(self, metrics: Tensor) -> None:
         self.ranks.sum_(self._gradient.numpy(), *(row.numpy() for row in metrics))

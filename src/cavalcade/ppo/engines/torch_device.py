@@ -60,6 +60,12 @@ class TorchDeviceEngine(TorchEngine):
         """Copies the samples to the device."""
         return super()._stage(Minibatch(*(x.to(self.device, non_blocking=True) for x in whole)))
 
+    def _take(self, whole: Minibatch, index: Tensor) -> Minibatch:
+        return TorchEngine._take(self, whole, index)
+
+    def _gradients(self, batch: Minibatch, share: float) -> tuple[Tensor, dict[str, Tensor]]:
+        return TorchEngine._gradients(self, batch, share)
+
     def step(self, rates: Tensor, active: Tensor) -> Tensor:
         return TorchEngine.step(self, rates, active)
 

@@ -1,6 +1,5 @@
 """Samples actions: softmax, draw and log-probability of a row in one pass."""
 
-import math
 from typing import NamedTuple
 
 import numba
@@ -8,7 +7,7 @@ import numpy as np
 
 from cavalcade.core.jit import formula, kernel
 from cavalcade.policy.tokens import END
-from cavalcade.ppo.draws import draw_target
+from cavalcade.ppo.draws import draw_row
 
 
 class Seen(NamedTuple):
@@ -55,27 +54,6 @@ def _store_and_draw(part, cut, logits, seen, keys, clock, start, stored, first, 
         stored.begins[first + i, at] = seen.begins[i] and at > 0  # the state of a segment's start is already reset
         stored.value[first + i, at] = seen.value[i]
         draw_row(i, logits, seen.mask, keys, clock, start, actions, log_probs)
-
-
-@formula
-def draw_row(i, logits, mask, keys, clock, start, actions, log_probs):
-    """Samples the action of one row."""
-    most = -math.inf
-    for a in range(logits.shape[1]):
-        if mask[i, a]:
-            most = max(most, logits[i, a])
-    total = 0.0
-    for a in range(logits.shape[1]):
-        if mask[i, a]:
-            total += math.exp(np.float64(logits[i, a]) - most)
-    target = draw_target(keys, start + i, clock, 0) * total
-    chosen, reached = -1, 0.0
-    for a in range(logits.shape[1]):
-        if mask[i, a] and (chosen < 0 or reached <= target):
-            chosen = a
-            reached += math.exp(np.float64(logits[i, a]) - most)
-    actions[i] = chosen
-    log_probs[i] = logits[i, chosen] - most - math.log(total)
 
 
 @kernel

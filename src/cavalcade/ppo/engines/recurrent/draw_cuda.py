@@ -1,7 +1,7 @@
 """Samples actions on a GPU, one thread per row."""
 
 from cavalcade.core.cuda import cuda, gpu_kernel
-from cavalcade.ppo.engines.recurrent.draw import draw_row
+from cavalcade.ppo.draws import draw_row
 
 
 @gpu_kernel

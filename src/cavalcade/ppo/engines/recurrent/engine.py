@@ -25,8 +25,8 @@ from cavalcade.ppo.collect import collect
 from cavalcade.ppo.distributed import ALONE, Ranks
 from cavalcade.ppo.draws import uniform_draws
 from cavalcade.ppo.engine import Engine, head_of
+from cavalcade.ppo.engines.choice_loss import choice_loss, loss_gradient
 from cavalcade.ppo.engines.recurrent.auxiliary_loss import AuxiliaryLoss
-from cavalcade.ppo.engines.recurrent.choice_loss import choice_loss, loss_gradient
 from cavalcade.ppo.engines.recurrent.draw import Seen, Stored, store_and_draw
 from cavalcade.ppo.engines.recurrent.experience import Experience, Segments
 from cavalcade.ppo.engines.recurrent.means import RunningMeans

@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from cavalcade.policy.heads import Choice
-from cavalcade.ppo.engines.recurrent.choice_loss import choice_loss
+from cavalcade.ppo.engines.choice_loss import choice_loss
 from cavalcade.ppo.loss import Minibatch, ppo_loss
 from cavalcade.ppo.objective import Coefficients
 
