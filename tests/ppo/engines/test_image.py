@@ -36,8 +36,8 @@ def learner(kind="choice", seeds=(0,), dtype=torch.float32, half=False, **ppo):
 @pytest.fixture
 def parts(monkeypatch):
     """Small batches are computed in parts, too."""
-    for name in ("_LEAST", "_ALONE", "_LARGE"):
-        monkeypatch.setattr(image, name, 1)
+    for name in ("_LEAST", "_ALONE", "_LARGE", "_WEIGHTS"):
+        monkeypatch.setattr(image, name, 1 if name != "_WEIGHTS" else 1000)
 
 
 @pytest.mark.parametrize("kind", SOURCES)

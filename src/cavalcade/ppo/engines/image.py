@@ -4,6 +4,7 @@ A batch is computed in parts by threads that do not wait for each other in betwe
 size of the batch alone, so that results are the same on any number of threads.
 """
 
+from functools import partial
 from typing import Any
 
 import numba
@@ -14,12 +15,12 @@ from torch import Tensor
 
 from cavalcade.core.jit import all_threads
 from cavalcade.core.part_threads import PartThreads
-from cavalcade.core.threads import fastest
+from cavalcade.core.threads import fastest, few_threads
 from cavalcade.policy.cnn import CnnSpec
 from cavalcade.policy.heads import Choice
 from cavalcade.ppo.draws import draw_rows
 from cavalcade.ppo.engines.choice_loss import loss_gradient
-from cavalcade.ppo.engines.cpu.adam import adam_step
+from cavalcade.ppo.engines.cpu.adam import move_part, square_part
 from cavalcade.ppo.engines.torch import TorchEngine
 from cavalcade.ppo.loss import Minibatch, ppo_loss
 from cavalcade.ppo.objective import METRICS, Coefficients
@@ -27,6 +28,7 @@ from cavalcade.ppo.objective import METRICS, Coefficients
 _SAMPLES = 256  # of a gradient that is timed
 _ALONE = 128  # samples of a part of a gradient, at least: each part has a gradient of all weights
 _LEAST, _MOST = 1e8, 16  # floating-point operations of a part, at least; parts of a batch, at most
+_WEIGHTS = 1 << 17  # that a thread takes at once in a step; norms are summed in this order
 _LARGE = 1 << 18  # elements of a parameter whose gradient is written in two halves
 
 
@@ -52,12 +54,17 @@ class ImageEngine(TorchEngine):
         seen = torch.zeros(self.policies, n, self.spec.inputs, dtype=self.rollout.observation.dtype)
         ones, allowed = torch.ones(self.policies, n), torch.ones(self.policies, n, self.head.outputs, dtype=torch.bool)
         action = torch.zeros(self.policies, n, *self.head.parts, dtype=self.rollout.action.dtype)
-        batch = Minibatch(self.spec.blocks(seen), allowed, action, 0 * ones, 0 * ones, ones, ones, ones)
+        batch = self._stage(Minibatch(seen, allowed, action, 0 * ones, 0 * ones, ones, ones, ones))
         return fastest(lambda: self._gradients(batch, 1.0), self.set_threads, all_threads())
 
     def refresh(self) -> None:
         super().refresh()
         self._prepared: list[dict[str, Tensor]] | None = None
+
+    def update(self, progress: float | NDArray) -> dict[str, NDArray]:
+        """As in `TorchEngine`; kernels use one thread, since those of OpenMP would spin beside ours."""
+        with few_threads():
+            return super().update(progress)
 
     @torch.no_grad()
     def act(self, t: int, group: slice) -> NDArray:
@@ -176,10 +183,21 @@ class ImageEngine(TorchEngine):
         return found
 
     def step(self, rates: Tensor, active: Tensor) -> Tensor:
-        """A compiled step: a pass over millions of weights instead of a dozen."""
+        """A compiled step: a pass over millions of weights instead of a dozen, by all threads."""
         s, norms = self.state, np.zeros(self.policies)
-        rows = (x.numpy() for x in (s.weights, self._gradient, s.first_moment, s.second_moment, s.adam_steps))
-        adam_step(*rows, rates.double().numpy(), self.hyper.grad_clip, active.numpy(), norms)
+        weights, *rest = (x.numpy() for x in (s.weights, self._gradient, s.first_moment, s.second_moment))
+        size = weights.shape[1]
+        starts = range(0, size, _WEIGHTS)
+        stops = [min(start + _WEIGHTS, size) for start in starts]
+        for p in np.flatnonzero(active.numpy()).tolist():
+            s.adam_steps[p] += 1
+            norms[p] = norm = sum(self._threads.map(partial(square_part, rest[0], p), starts, stops)) ** 0.5
+            how = int(s.adam_steps[p]), float(rates[p]), float(self.hyper.grad_clip[p]), norm
+
+            def move(start: int, stop: int, p: int = p, how: tuple[Any, ...] = how) -> None:
+                move_part(weights, *rest, p, start, stop, *how)
+
+            self._threads.map(move, starts, stops)
         return torch.from_numpy(norms).to(self.dtype)
 
 

@@ -3,12 +3,9 @@
 import math
 
 import numba
-import numpy as np
 
 from cavalcade.core.jit import formula, kernel
 from cavalcade.ppo.update import BETA1, BETA2, EPSILON
-
-_PART = 1 << 18  # weights that one thread takes at once; norms are summed in this order
 
 
 @kernel(parallel=True, numerics=True)
@@ -18,22 +15,23 @@ def adam_step(weights, gradient, first, second, steps, rate, limit, active, norm
     weights, gradient, first, second: (P, D); steps: (P,) int64, steps taken; rate, limit: (P,), limit 0 = no clipping;
     norms: (P,), the gradients' norms before clipping.
     """
-    policies, size = weights.shape
-    parts = (size + _PART - 1) // _PART
-    squares = np.zeros((policies, parts))
-    for task in numba.prange(policies * parts):
-        p, part = task // parts, task % parts
+    for p in numba.prange(weights.shape[0]):
         if active[p]:
-            squares[p, part] = square(gradient, p, part * _PART, min(size, (part + 1) * _PART))
-    for p in range(policies):
-        if active[p]:
-            norms[p] = math.sqrt(squares[p].sum())
+            norms[p] = math.sqrt(square(gradient, p, 0, gradient.shape[1]))
             steps[p] += 1
-    for task in numba.prange(policies * parts):
-        p, part = task // parts, task % parts
-        if active[p]:
-            start, stop = part * _PART, min(size, (part + 1) * _PART)
-            move(weights, gradient, first, second, p, start, stop, steps[p], rate[p], limit[p], norms[p])
+            move(weights, gradient, first, second, p, 0, weights.shape[1], steps[p], rate[p], limit[p], norms[p])
+
+
+@kernel(numerics=True)
+def square_part(gradient, p, start, stop):
+    """The sum of squares of weights start … stop − 1 of a policy's gradient; for threads of the caller."""
+    return square(gradient, p, start, stop)
+
+
+@kernel(numerics=True)
+def move_part(weights, gradient, first, second, p, start, stop, step, rate, limit, norm):
+    """The step of weights start … stop − 1 of one policy; for threads of the caller. step: its number, from 1 on."""
+    move(weights, gradient, first, second, p, start, stop, step, rate, limit, norm)
 
 
 @formula
@@ -46,10 +44,10 @@ def square(gradient, p, start, stop):
 
 
 @formula
-def move(weights, gradient, first, second, p, start, stop, step, rate, limit, length):
-    """One Adam step of a part of a policy; length: the gradient's norm."""
+def move(weights, gradient, first, second, p, start, stop, step, rate, limit, norm):
+    """One Adam step of a part of one policy; norm: that of the whole gradient."""
     real = weights.dtype.type
-    shrink = real(min(1.0, limit / (length + 1e-6)) if limit > 0 else 1.0)
+    shrink = real(min(1.0, limit / (norm + 1e-6)) if limit > 0 else 1.0)
     size, scale = real(rate / (1 - BETA1**step)), real(1 / math.sqrt(1 - BETA2**step))
     b1, b2, eps = real(BETA1), real(BETA2), real(EPSILON)
     for k in range(start, stop):
