@@ -47,7 +47,8 @@ def test_a_training_with_its_phases(monkeypatch, runs):
     assert found["summary"]["state"] == "finished"
     assert found["summary"]["update"] == 4
     assert {"act", "step", "update"} <= found["phases"].keys()
-    assert 0 < sum(found["phases"].values()) <= found["checkpoints"][-1]["seconds"] * 1.01
+    rounding = 0.0005 * len(found["phases"])  # they are shown in whole milliseconds
+    assert 0 < sum(found["phases"].values()) <= found["checkpoints"][-1]["seconds"] + rounding
 
 
 def test_a_search_with_its_ranking_in_the_browser(monkeypatch, page, runs):
