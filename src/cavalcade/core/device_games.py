@@ -14,6 +14,7 @@ class DeviceGames(Protocol):
     num_envs: int  # N
     horizon: int  # length of every episode
     mask_bits: Tensor  # (A,): the bit of the mask words that allows an action; −1 if it is always allowed
+    value_places: Tensor  # (O, 2) int32: a bit of the words and 0, or a word's first bit and what it is divided by
     actions: Tensor  # int32: input of `step`
     words: Tensor  # (N, W) int64: observations
     mask_words: Tensor  # (N, V) int64
@@ -46,8 +47,4 @@ class DeviceGames(Protocol):
 
     def step(self) -> None:
         """Steps every game with the actions in `actions`."""
-        ...
-
-    def observe(self, words: Tensor, x: Tensor) -> None:
-        """Unpacks observations (P, b, W) into values x, features first: (P, O, b)."""
         ...

@@ -27,15 +27,15 @@ class Launcher:
     def on_gpu(self) -> bool:
         return self._cuda is not None
 
-    def __call__(self, run: Callable[..., Any], count: int, *args: Any, lanes: int = 1) -> None:
-        """Runs a loop or launches a kernel for `count` rows, each with so many threads."""
+    def __call__(self, run: Callable[..., Any], count: int, *args: Any, lanes: int = 1, threads: int = THREADS) -> None:
+        """Runs a loop or launches a kernel for `count` rows, each with so many lanes; threads: of a block."""
         given = [self.array(x) for x in args]
         if self._cuda is None:
             run(count, *given)
         else:
             stream = self._cuda.external_stream(torch.cuda.current_stream().cuda_stream)
             kernel: Any = run
-            kernel[-(-count * lanes // THREADS), THREADS, stream](count, *given)
+            kernel[-(-count * lanes // threads), threads, stream](count, *given)
 
     def array(self, x: Any) -> Any:
         """A tensor, or a named tuple of tensors, as the arrays kernels take; anything else is returned unchanged."""

@@ -11,16 +11,59 @@ import numpy as np
 from cavalcade.core.contract import Buffers
 from cavalcade.core.cuda import check_device, cuda, gpu_kernel
 from cavalcade.core.errors import ConfigError, StateError
+from cavalcade.core.jit import rule
 from cavalcade.core.rng import index_below, step_key, word
-from cavalcade.envs.cage2 import game, observe, workflow
+from cavalcade.envs.cage2 import game, workflow
 from cavalcade.envs.cage2.env import Cage2
 from cavalcade.envs.cage2.game import Outputs
 from cavalcade.envs.cage2.red_choice import choice_of
-from cavalcade.envs.cage2.scenario import NUM_ACTIONS
+from cavalcade.envs.cage2.scenario import NUM_ACTIONS, NUM_DECOYS, NUM_HOSTS
 from cavalcade.envs.cage2.state import State
 
 THREADS = 128  # per block
+_ROOM = 1 << 14  # threads that a GPU runs at once without sharing its units
+_NEVER = -(1 << 20)  # what `fetch` never returns
+_WARP = 32
 _BLUE = 1 << 19  # purpose of a random Blue's draws, not used by games
+
+
+def lanes(num_envs: int) -> int:
+    """Threads per game of `step_packed`, of which the first plays.
+
+    Games of a warp wait for each other wherever they differ; while a GPU has room, each warp has fewer of them.
+    """
+    count = 1
+    while count < _WARP and 2 * count * num_envs <= _ROOM:
+        count *= 2
+    return count
+
+
+@cuda.jit(device=True)
+def _game(count):
+    """The game that this thread plays, or `count`."""
+    i, share = cuda.grid(1), cuda.gridsize(1) // count
+    return i // share if i % share == 0 else count
+
+
+@rule
+def fetch(s, e):
+    """Reads a game at once; returns a number of no meaning, more than −100.
+
+    A game reads its state as its rules need it, one field after the other, and each read of the memory of a GPU takes
+    as long as hundreds of instructions. After this the fields are in the cache.
+    """
+    d, h = NUM_DECOYS * e, NUM_HOSTS * e
+    known = s.red_success[e] + s.addresses[e] + s.hostnames[e] + s.subnets[e] + s.scanned[e] + s.ot_known[e]
+    network = s.user[e] + s.flagged[e] + s.privileged[e] + s.malware[e] + s.mail_fixed[e] + s.decoys[d] + s.ports[h]
+    services = s.ot_running[e] + s.ot_stoppable[e] + s.decoys[d + NUM_DECOYS - 1] + s.ports[h + NUM_HOSTS - 1]
+    line = s.line_state[e] + s.line_target[e] + s.line_at_server[e] + s.scan_empty[e] + s.red_setting[e] + s.red[e]
+    lists = s.meander_swept[e] + s.meander_scanned[e] + s.meander_exploited[e] + s.meander_escalated[e]
+    more = s.meander_owned[e] + s.meander_last_exploit[e] + s.meander_last_host[e]
+    blue = s.seen_scanned[e] + s.seen_latest[e] + s.blue_action[e] + s.blue_success[e] + s.green_target[e]
+    latest = s.red_action[e] + s.red_target[e] + s.red_exploit[e]
+    clocks = (s.episode[e] & 1) + (s.step[e] & 1) + (s.total[e] & 1)
+    words = np.int64(s.key[e] & np.uint64(1)) + (s.table[e] & 1)
+    return known + network + services + line + lists + more + blue + latest + clocks + words
 
 
 @gpu_kernel
@@ -34,25 +77,17 @@ def step_all(s, p, actions, out):
 @gpu_kernel
 def step_packed(count, s, p, actions, out):
     """Steps every game; writes observation and mask as packed integers only."""
-    e = cuda.grid(1)
-    if e < count:
+    e = _game(count)
+    if e < count and fetch(s, e) != _NEVER:
         game.advance_packed(s, p, e, np.int64(actions[e]), out)
 
 
 @gpu_kernel
 def step_workflow(count, s, p, actions, out, t, c, episode_stats):
     """As `step_packed`, for games with orders."""
-    e = cuda.grid(1)
-    if e < count:
+    e = _game(count)
+    if e < count and fetch(s, e) != _NEVER:
         workflow.advance_packed(s, p, e, np.int64(actions[e]), out, t, c, episode_stats)
-
-
-@gpu_kernel
-def unpack(count, p, more, words, values):
-    """Unpacks observations into one value per bit."""
-    i = cuda.grid(1)
-    if i < count:
-        observe.unpack(i, p, more, words, values)
 
 
 @gpu_kernel

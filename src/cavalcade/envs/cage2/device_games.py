@@ -37,23 +37,15 @@ def step_workflow(count, s, p, actions, out, t, c, episode_stats):
         workflow.advance_packed(s, p, e, np.int64(actions[e]), out, t, c, episode_stats)
 
 
-@kernel
-def unpack(count, p, more, words, values):
-    """Unpacks observations into one value per bit."""
-    for i in range(count):
-        observe.unpack(i, p, more, words, values)
-
-
 class DeviceCage2:
     """The games of a batch on a device, see `core.device_games`."""
 
     def __init__(self, env: Cage2, device: torch.device):
         self.host, self.device = env, device
         self.launch = Launcher(device)
-        self._step, self._unpack = _functions(self.launch.on_gpu, isinstance(env, WorkflowCage2))
+        self._step, self._lanes = _function(self.launch.on_gpu, isinstance(env, WorkflowCage2), env.spec.num_envs)
         self.num_envs, self.horizon = env.spec.num_envs, env.params.horizon
         self._tracked = isinstance(env, WorkflowCage2)
-        self._more = 0  # values of the order, which follow the others
         self.actions = torch.zeros(self.num_envs, dtype=torch.int32, device=device)
         self._ahead = False  # the games are ahead of the batch they came from
         move = self.launch.moved
@@ -61,11 +53,13 @@ class DeviceCage2:
         self._track: Any = ()
         self._red_memory = move(env._red_memory)
         self._reds = _red_functions(self.launch.on_gpu, env._choices.reds if env._choices else ())
-        bits = observe.MASK_BITS
+        more, bits = 0, observe.MASK_BITS
         if isinstance(env, WorkflowCage2):
-            self._more, bits = ORDER_BITS * env.settings.show_order, workflow.MASK_BITS
+            more, bits = ORDER_BITS * env.settings.show_order, workflow.MASK_BITS
             self._track = (move(env.track), env.settings, move(env.episode_stats))
         self.mask_bits = torch.from_numpy(bits).to(device)  # (A,): the bit of the mask words that allows an action
+        places = observe.value_places(env.params.extras, env.params.horizon, more)
+        self.value_places = torch.from_numpy(places).to(device)
         self.words, self.mask_words, self.final_words, self.reward, self.truncated, self.kind = (
             torch.as_tensor(getattr(self._out, name), device=self.device)
             for name in ("words", "mask_words", "final_words", "reward", "truncated", "final_red")
@@ -111,11 +105,10 @@ class DeviceCage2:
         for i, choose in enumerate(self._reds):
             k = knowledge(s, self._red_memory)
             self.launch(choose, self.num_envs, k, s.key, s.episode, s.red, OWN + i)
-        self.launch(self._step, self.num_envs, self._state, self.host.params, self.actions, self._out, *self._track)
-
-    def observe(self, words: Tensor, x: Tensor) -> None:
-        count = words.shape[0] * words.shape[1]
-        self.launch(self._unpack, count, self.host.params, self._more, words, x.transpose(1, 2))
+        track = self._track
+        self.launch(
+            self._step, self.num_envs, self._state, self.host.params, self.actions, self._out, *track, lanes=self._lanes
+        )
 
 
 def _red_functions(on_gpu: bool, reds: Sequence[OwnRed]) -> list[Any]:
@@ -129,10 +122,10 @@ def _red_functions(on_gpu: bool, reds: Sequence[OwnRed]) -> list[Any]:
     return [cuda.red_kernel(red.function) for red in reds]
 
 
-def _functions(on_gpu: bool, tracked: bool) -> tuple[Any, Any]:
-    """The functions for step and unpack: kernels on a GPU, the loops above on the CPU."""
+def _function(on_gpu: bool, tracked: bool, num_envs: int) -> tuple[Any, int]:
+    """The function that steps all games, a kernel on a GPU and a loop above on the CPU, and its threads per game."""
     if not on_gpu:
-        return step_workflow if tracked else step_packed, unpack
+        return step_workflow if tracked else step_packed, 1
     from cavalcade.envs.cage2 import cuda
 
-    return cuda.step_workflow if tracked else cuda.step_packed, cuda.unpack
+    return cuda.step_workflow if tracked else cuda.step_packed, cuda.lanes(num_envs)

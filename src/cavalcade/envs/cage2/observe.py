@@ -5,6 +5,7 @@ same as one value per bit. Equal words mean equal observations.
 """
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cavalcade.core.jit import rule
 from cavalcade.envs.cage2 import blue
@@ -38,7 +39,7 @@ from cavalcade.envs.cage2.scenario import (
     VSFTPD,
     WORKFLOW,
 )
-from cavalcade.envs.cage2.truth import TRUTH_BITS, TRUTH_VALUES, TRUTH_WORDS, write_truth
+from cavalcade.envs.cage2.truth import TRUTH_BITS, TRUTH_WORDS, write_truth
 
 # Extras, as bits of `Params.extras`, in the order in which they follow the table.
 EXTRAS = ("scans", "decoys", "action", "time", "elapsed", "belief", "truth")
@@ -49,18 +50,20 @@ ELAPSED_STEPS = np.array([3, 6, 10, 15, 20, 25, 28, 30, 35, 40, 45, 48, 50, 60, 
 # Bits of the belief, LEVELS for each probability: of user-level sessions, of privileged ones, of the three agents.
 LEVELS = 4
 BELIEF_BITS = np.array([LEVELS * NUM_HOSTS, LEVELS * NUM_HOSTS, LEVELS * MIXED], np.int64)
-BELIEF_WORDS, BELIEF_VALUES = len(BELIEF_BITS), int(BELIEF_BITS.sum())
-EXTRA_WORDS = (1, 2, 1, 1, 1, BELIEF_WORDS, TRUTH_WORDS)
-EXTRA_VALUES = (
-    2 * NUM_HOSTS, NUM_DECOYS * NUM_HOSTS, 2 * NUM_HOSTS, 1, len(ELAPSED_STEPS), BELIEF_VALUES, TRUTH_VALUES,
-)  # fmt: skip
+BELIEF_WORDS = len(BELIEF_BITS)
 _ELAPSED_BITS = len(ELAPSED_STEPS)
 _DECOYS_PER_WORD = NUM_DECOYS // 2
+_EXTRA_BITS = (  # values in each word of an extra
+    (2 * NUM_HOSTS,), (_DECOYS_PER_WORD * NUM_HOSTS,) * 2, (2 * NUM_HOSTS,), (1,), (_ELAPSED_BITS,),
+    tuple(map(int, BELIEF_BITS)), tuple(map(int, TRUTH_BITS)),
+)  # fmt: skip
+EXTRA_WORDS, EXTRA_VALUES = tuple(map(len, _EXTRA_BITS)), tuple(map(sum, _EXTRA_BITS))
 _MASK_BITS = _DECOYS_PER_WORD * NUM_HOSTS  # in each word
 FREE_BIT = _MASK_BITS  # the first of a mask word that no decoy has
 # The bit of the mask words that allows an action, 64 to a word; −1: it is always allowed.
 MASK_BITS = np.full(NUM_ACTIONS, -1, np.int8)
 MASK_BITS[FIRST_DECOY_ACTION : FIRST_DECOY_ACTION + 2 * _MASK_BITS] = np.r_[:_MASK_BITS, 64 : 64 + _MASK_BITS]
+_WORD = 64  # bits
 _FIRST_KIND_OF_BLOCK = 2  # Sleep and Monitor come before the blocks
 
 
@@ -72,6 +75,20 @@ def num_words(extras: int) -> int:
 def num_values(extras: int) -> int:
     """Values per observation."""
     return NUM_BITS + sum(n for i, n in enumerate(EXTRA_VALUES) if extras >> i & 1)
+
+
+def value_places(extras: int, horizon: int, more: int = 0) -> NDArray[np.int32]:
+    """Where each value of an observation is in its words, (O, 2); another word's lowest `more` bits follow.
+
+    A bit, counted over all words, and 0; or the first bit of a word and what the whole word is divided by.
+    """
+    words: list[tuple[int, int]] = [(NUM_BITS, 0)]  # values of each word, and its divisor
+    for i, widths in enumerate(_EXTRA_BITS):
+        if extras >> i & 1:
+            words += [(width, horizon if 1 << i == TIME else 0) for width in widths]
+    words += [(more, 0)] if more else []
+    places = [(_WORD * w + bit, whole) for w, (width, whole) in enumerate(words) for bit in range(width)]
+    return np.array(places, np.int32)
 
 
 @rule
@@ -236,17 +253,6 @@ def write_values(p, e, words, values):
         for i in range(TRUTH_WORDS):
             write_bits(words[e, w + i], TRUTH_BITS[i], values, e, column)
             column += TRUTH_BITS[i]
-
-
-@rule
-def unpack(i, p, more, words, values):
-    """Row i of observations as one value per bit: words (P, b, W), values (P, b, O); the last `more` are a word's."""
-    b = words.shape[1]
-    q, k = i // b, i % b
-    here, shown = words[q], values[q]
-    write_values(p, k, here, shown)
-    if more:
-        write_bits(here[k, here.shape[1] - 1], more, shown, k, shown.shape[1] - more)
 
 
 @rule

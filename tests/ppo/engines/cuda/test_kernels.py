@@ -13,6 +13,7 @@ from cavalcade.config import PPOConfig
 from cavalcade.envs.cage2 import Cage2
 from cavalcade.envs.cage2.device_games import DeviceCage2
 from cavalcade.ppo.engines.cuda.engine import CudaEngine
+from cavalcade.ppo.engines.cuda.ops import Ops
 from tests.ppo.engines.cuda.test_engine import workflow_games
 
 ROOT = Path(__file__).parents[4]
@@ -26,6 +27,7 @@ from cavalcade.envs.cage2.workflow import WorkflowCage2
 from cavalcade.ppo.objective import Coefficients
 from cavalcade.ppo.engines.cuda import kernels, loops
 from cavalcade.ppo.engines.cuda.row_loss import GROUP, Experience, Sorted
+from cavalcade.ppo.engines.cuda.sample import Returned
 from cavalcade.policy.mlp import NETS, MlpSpec
 
 rng = np.random.default_rng(0)
@@ -34,16 +36,23 @@ policies, steps, n, actions, m = 2, 3, 4, 7, 2
 layout = np.array([-1, -1, 0, 1, 64, 65, -1], np.int8)
 
 
+def copies(args):
+    return [type(a)(*copies(a)) if isinstance(a, Returned) else np.array(a) if isinstance(a, np.ndarray) else a
+            for a in args]
+
+
+def arrays(args):
+    flat = [x for a in args for x in (a if isinstance(a, Returned) else [a])]
+    return [x for x in flat if isinstance(x, np.ndarray)]
+
+
 def both(name, count, *args, there=kernels, here=loops, grid=(1, 64)):
-    one = [np.array(a) if isinstance(a, np.ndarray) else a for a in args]
-    other = [np.array(a) if isinstance(a, np.ndarray) else a for a in args]
+    one, other = copies(args), copies(args)
     getattr(here, name)(count, *one)
     getattr(there, name)[grid](count, *other)
-    for a, b in zip(one, other):
-        if isinstance(a, np.ndarray):
-            assert np.allclose(a, b, atol=1e-6) if name == "evaluate" else np.array_equal(a, b), name
-    changed = [not np.array_equal(a, b) for a, b in zip(args, other) if isinstance(a, np.ndarray)]
-    assert any(changed), name
+    for a, b in zip(arrays(one), arrays(other)):
+        assert np.allclose(a, b, atol=1e-6) if name == "evaluate" else np.array_equal(a, b), name
+    assert any(not np.array_equal(a, b) for a, b in zip(arrays(args), arrays(other))), name
 
 
 shape = (policies, steps, n)
@@ -56,8 +65,15 @@ both("draw", policies * n, layout, actions, real(5, actions + 1), real(5), row, 
      np.zeros((*shape, 1), np.int32))
 both("greedy", policies * n, layout, actions, real(policies * n, actions + 1), masks, np.zeros(policies * n, np.int32))
 over = rng.random(policies * n) < 0.5
-both("record_step", policies * n, real(policies * n), over, 1, 0, np.zeros(shape, f32), np.zeros(shape, bool),
-     rng.random((policies, n)), np.zeros((policies, 1, n)))
+seen = rng.integers(0, 2, (policies * n, 2)).astype(i64)
+
+
+def returned():
+    return Returned(seen, real(policies * n), over, np.zeros((policies * steps * n, 2), i64), np.zeros(shape, f32),
+                    np.zeros(shape, bool), rng.random((policies, n)), np.zeros((policies, 1, n)))
+
+
+both("keep", policies * n, 2, 0, returned())
 ended = rng.random(shape) < 0.3
 both("discount", policies * n, real(*shape), ended, np.array([0.9, 0.8]), rng.random((policies, n)), np.zeros(shape))
 both("shuffle_key", policies * n, keys[:policies], np.array([3, 8]), 1, np.zeros((policies, n), i64))
@@ -94,17 +110,18 @@ both("join", chunks * (actions + 1), actions, many, size, 0, s, parts, real(*sum
      grid=(chunks * (actions + 1) // 64 + 1, 64))
 both("adam", policies * 9, real(policies, 9), real(policies, 9), real(policies, 9), abs(real(policies, 9)),
      np.array([1, 4]), real(policies), np.array([0, 0.5], f32), abs(real(policies)), np.array([True, False]))
-both("find", policies * n, words, 1, steps, np.full((policies, 32), -1, np.int32), np.zeros((policies, n), np.int32),
+both("find", policies * n, 1, -1, returned(), np.full((policies, 32), -1, np.int32), np.zeros((policies, n), np.int32),
      np.zeros(policies, np.int32), np.zeros(policies * n, np.int32))
 spec = MlpSpec(6, actions, (4, 4))
 layers = np.array([[[y.weight, y.bias, y.fan_in, y.columns, y.fan_out] for y in spec.layers(k)] for k in NETS])
 fresh = np.array([[2, 0, 1, 3], [1, 3, 0, 0]], np.int32)
-both("evaluate", 4, layers, real(policies, spec.size), real(policies, 6, n), 1, steps, fresh,
+places = np.array([[0, 0], [3, 0], [64, 0], [67, 0], [64, 50], [1, 0]], np.int32)
+shown = rng.integers(0, 100, (policies, n, 2)).astype(i64)
+both("unpack", policies * 6 * n, shown, places, np.zeros((policies, 6, n), f32))
+both("evaluate", 4, layers, real(policies, spec.size), shown, places, 1, steps, fresh,
      np.array([4, 2], np.int32), np.zeros((total, actions + 1), f32), np.zeros(total, f32), grid=(4, 8))
 env = WorkflowCage2(4, red="bline", horizon=5)
 env.reset()
-words = env.packed.observation.reshape(2, 2, -1)
-both("unpack", 4, env.params, 25, words, np.zeros((2, 2, 77), f32), there=games, here=device_games)
 other = WorkflowCage2(4, red="bline", horizon=5)
 other.reset()
 for one in (env, other):
@@ -144,7 +161,7 @@ def test_packed_games_with_orders_are_the_plain_ones():
             np.testing.assert_array_equal(plain.episode_stats, packed.episode_stats.numpy())
             assert (plain._outputs.final_words == packed.final_words.numpy()).all()
     values = torch.zeros(2, plain.buffers.observation.shape[1], 6)
-    packed.observe(packed.words.view(2, 6, -1), values)
+    Ops(torch.device("cpu")).unpack(packed.words.view(2, 6, -1), packed.value_places, values)
     np.testing.assert_array_equal(values.transpose(1, 2).reshape(12, -1).numpy(), plain.buffers.observation)
 
 

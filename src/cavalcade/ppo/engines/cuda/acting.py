@@ -11,6 +11,7 @@ from cavalcade.ppo.engines.cuda.evaluate import MOST_VALUES, NONE
 from cavalcade.ppo.engines.cuda.network import Network
 from cavalcade.ppo.engines.cuda.ops import Ops
 from cavalcade.ppo.engines.cuda.rollout import PackedRollout
+from cavalcade.ppo.engines.cuda.sample import Returned
 
 _BLOCKS = 512  # at least, over all policies: enough for any GPU
 
@@ -26,24 +27,25 @@ class Acting(Protocol):
         """Begins a rollout: the weights may have changed."""
         ...
 
-    def see(self, t: int) -> None:
-        """Computes logits and values of the observations of step t."""
+    def see(self, t: int, end: int, x: Returned) -> None:
+        """Keeps what games return (`sample.keep`); computes logits and values of the observations of step t."""
         ...
 
 
 class PlainActing:
     """The network runs for every environment."""
 
-    def __init__(self, games: DeviceGames, network: Network):
-        self._games, self._network = games, network
+    def __init__(self, ops: Ops, games: DeviceGames, network: Network):
+        self._ops, self._games, self._network = ops, games, network
         self.row = torch.arange(games.num_envs, dtype=torch.int32, device=games.device)
 
     def begin(self) -> None:
         pass
 
-    def see(self, t: int) -> None:
-        policies = self._network.x.shape[0]
-        self._games.observe(self._games.words.view(policies, -1, self._games.words.shape[1]), self._network.x)
+    def see(self, t: int, end: int, x: Returned) -> None:
+        games, inputs = self._games, self._network.x
+        self._ops.keep(games.num_envs, t, end, x)
+        self._ops.unpack(games.words.view(len(inputs), -1, games.words.shape[1]), games.value_places, inputs)
         logits, values = self._network.forward()
         self.logits, self.values = logits.flatten(0, 1), values.flatten()
 
@@ -53,7 +55,6 @@ class DistinctActing:
 
     def __init__(self, ops: Ops, games: DeviceGames, spec: MlpSpec, weights: Tensor, rollout: PackedRollout):
         self._ops, self._games, self._weights = ops, games, weights
-        self._words = rollout.words.flatten(0, 2)
         policies, self._steps, n = rollout.action.shape
         device, total = games.device, rollout.action.numel()
 
@@ -62,7 +63,7 @@ class DistinctActing:
 
         self._slots = integers(policies, 1 << (2 * self._steps * n - 1).bit_length())
         self._fresh, self._num_fresh = integers(policies, n), integers(self._steps, policies)
-        self._x = torch.zeros(policies, spec.inputs, n, dtype=weights.dtype, device=device)
+        self._words = games.words.view(policies, n, -1)
         self._blocks = policies * max(1, -(-_BLOCKS // policies))
         places = [[(y.weight, y.bias, y.fan_in, y.columns, y.fan_out) for y in spec.layers(net)] for net in NETS]
         self._layers = torch.tensor(places, dtype=torch.int64, device=device)
@@ -79,11 +80,10 @@ class DistinctActing:
         self._slots.fill_(NONE)
         self._num_fresh.zero_()
 
-    def see(self, t: int) -> None:
-        games, ops, steps, num_fresh = self._games, self._ops, self._steps, self._num_fresh[t]
-        games.observe(games.words.view(len(self._x), -1, games.words.shape[1]), self._x)
-        ops.find(games.num_envs, self._words, t, steps, self._slots, self._fresh, num_fresh, self.row)
+    def see(self, t: int, end: int, x: Returned) -> None:
+        games, ops, num_fresh = self._games, self._ops, self._num_fresh[t]
+        ops.find(games.num_envs, t, end, x, self._slots, self._fresh, num_fresh, self.row)
         ops.evaluate(
-            self._blocks, self._layers, self._weights, self._x, t, steps, self._fresh, num_fresh, self.logits,
-            self.values,
+            self._blocks, self._layers, self._weights, self._words, games.value_places, t, self._steps, self._fresh,
+            num_fresh, self.logits, self.values,
         )  # fmt: skip

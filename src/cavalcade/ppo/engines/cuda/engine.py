@@ -28,6 +28,7 @@ from cavalcade.ppo.engines.cuda.ops import Ops
 from cavalcade.ppo.engines.cuda.piece import Piece, room_for
 from cavalcade.ppo.engines.cuda.rollout import PackedRollout
 from cavalcade.ppo.engines.cuda.row_loss import Experience
+from cavalcade.ppo.engines.cuda.sample import Returned
 from cavalcade.ppo.objective import METRICS, Coefficients
 from cavalcade.ppo.returns import return_scale
 from cavalcade.ppo.rollout import Episodes
@@ -86,7 +87,7 @@ class CudaEngine(PopulationEngine):
                 return DistinctActing(self._ops, self.games, self.spec, self.state.weights, self.rollout)
             except torch.OutOfMemoryError:
                 self.notes = ["out of memory: the network runs for every environment while acting"]
-        return PlainActing(self.games, self._player)
+        return PlainActing(self._ops, self.games, self._player)
 
     def _cut(self) -> None:
         """Allocates the order of samples for minibatches of so many pieces."""
@@ -255,28 +256,28 @@ class CudaEngine(PopulationEngine):
         """T steps: observe, forward, draw, step, record."""
         g, r, s = self.games, self.rollout, self.state
         n, shape, end = g.num_envs, (self.policies, self.config.num_envs), 0
-        acting = self._acting
+        acting, ended_before = self._acting, -1
+        x = Returned(
+            g.words, g.reward, g.truncated, r.words.flatten(0, 2), r.reward, r.ended, s.episode_return, r.finals
+        )
         acting.begin()
         for t in range(self.config.rollout_steps):
-            r.words[:, t] = g.words.view(*shape, -1)
-            acting.see(t)
+            acting.see(t, ended_before, x)
             self._ops.draw(n, g.mask_bits, self.spec.actions, acting.logits, acting.values, acting.row, g.mask_words,
                 self._keys, self._clock, t, g.actions, r.action, r.log_prob, r.value, r.mask,
             )  # fmt: skip
             g.step()
-            over = t in self._ends
-            self._ops.record_step(
-                n, g.reward, g.truncated, t, end if over else -1, r.reward, r.ended, s.episode_return, r.finals
-            )
-            if over:
+            ended_before = end if t in self._ends else -1
+            if t in self._ends:
                 self._finish(t, end)
                 end += 1
+        self._ops.keep(n, self.config.rollout_steps, ended_before, x)
         r.last_value.copy_(self._value(g.words.view(*shape, -1)))
         self._sorted.find(self._orders, self._counter)
 
     def _value(self, words: Tensor) -> Tensor:
         """Values of one observation per environment, (P, N)."""
-        self.games.observe(words, self._player.x)
+        self._ops.unpack(words, self.games.value_places, self._player.x)
         return self._player.values()[:, 0]
 
     def _finish(self, t: int, end: int) -> None:
@@ -325,7 +326,7 @@ class CudaEngine(PopulationEngine):
         r, ops, y, b = self.rollout, self._ops, self._made[self._room], self._sorted.size
         s, first = self._sorted.of(epoch), part * self.policies * b
         ops.take_row(self.policies * b, s, first, b, r.words.flatten(0, 2), y.words)
-        self.games.observe(y.words, y.network.x)
+        ops.unpack(y.words, self.games.value_places, y.network.x)
         logits, values = y.network.forward()
         y.derivatives.zero_()
         samples = (r.action, r.log_prob, r.value, r.advantage, r.returns)

@@ -12,11 +12,13 @@ import numpy as np
 
 from cavalcade.core.jit import rule
 from cavalcade.core.rng import GOLDEN, mix
+from cavalcade.ppo.engines.cuda.sample import keep, value_of
 
 NONE = -1
-TILE = 16  # rows that a block computes together: a weight is loaded once for all of them
+TILE = 8  # rows that a block computes together: a weight is loaded once for all of them
 MOST_VALUES = 256  # of an observation, or of a layer of both nets: what a tile has room for
 AHEAD = 16  # weights that a thread loads before it uses the first
+_SECTOR, _CACHED = 8, 1 << 15  # numbers that a GPU fetches at once; weights that its first cache has room for
 
 
 class Place(NamedTuple):
@@ -45,25 +47,28 @@ def find_of(claim: Any, count: Any) -> Any:
     """The lookup of one environment, with atomic operations of a device."""
 
     @rule
-    def find(i, words, t, steps, slots, fresh, num_fresh, row):
-        """Finds the sample that environment i shares its observation with, or makes it the first that has it.
+    def find(i, t, end, x, slots, fresh, num_fresh, row):
+        """Keeps what environment i shows (`keep`), and finds the sample that it shares its observation with.
 
-        words: (P·T·N, W), with those of step t; slots: (P, slots), a power of two; fresh: (P, N), the environments
-        with new observations; row: (P·N,), the sample found.
+        It is the first that has it if there is none. slots: (P, slots), a power of two; fresh: (P, N), the
+        environments with new observations; row: (P·N,), the sample found.
         """
-        n, mask = fresh.shape[1], slots.shape[1] - 1
+        keep(i, t, end, x)
+        n, steps, mask = fresh.shape[1], x.rewards.shape[1], slots.shape[1] - 1
         p, e = i // n, i % n
-        sample = (p * steps + t) * n + e
-        slot = np.int64(hash_of(words, sample) & np.uint64(mask))
+        base = (p * steps + t) * n  # the first sample of this step
+        slot = np.int64(hash_of(x.words, i) & np.uint64(mask))
         while True:
-            there = claim(slots, p, slot, sample)
+            there = np.int64(claim(slots, p, slot, base + e))
             if there == NONE:
                 fresh[p, count(num_fresh, p)] = e
-                row[i] = sample
+                row[i] = base + e
                 break
             same = True
-            for w in range(words.shape[1]):
-                same = same and words[there, w] == words[sample, w]
+            for w in range(x.words.shape[1]):
+                # Words that others keep in this step may not be visible yet.
+                other = x.words[p * n + there - base, w] if there >= base else x.kept_words[there, w]
+                same = same and other == x.words[i, w]
             if same:
                 row[i] = there
                 break
@@ -72,65 +77,72 @@ def find_of(claim: Any, count: Any) -> Any:
     return find
 
 
-def evaluate_of(wait: Any) -> Any:
-    """The network of one block of threads that wait for each other."""
+def evaluate_of(parts: int, total: Any, wait: Any, *, prefetch: bool) -> Any:
+    """The network of one block of threads that wait for each other.
+
+    parts: threads that share a sum; total: their sum of a number that each of them has; prefetch: whether to fetch the
+    weights of all layers at once, so that a block waits for its memory only once.
+    """
 
     @rule
     def run_layer(thread, threads, layer, layers, weights, p, tiles, sums, ahead):
-        """A layer of both nets for a tile, from one half of `tiles` to the other; thread by thread a column."""
+        """A layer of both nets for a tile, from half of `tiles` to the other; each column by neighbouring threads."""
         real, last = weights.dtype.type, layer == layers.shape[1] - 1
         before, after = layer % 2, 1 - layer % 2
+        part, place = thread % parts, thread // parts
         actor = layers[0, layer, PLACE.outputs]
-        for column in range(thread, actor + layers[1, layer, PLACE.outputs], threads):
+        columns, inputs = actor + layers[1, layer, PLACE.outputs], layers[0, layer, PLACE.inputs]
+        for first in range(0, columns, threads // parts):  # all threads take part in the sums of each turn
+            column = min(first + place, columns - 1)
             net = 0 if column < actor else 1
-            j, offset = column - net * actor, net * layers[0, layer, PLACE.inputs] if layer else 0
+            j, offset = column - net * actor, net * inputs if layer else 0
             at, width = layers[net, layer, PLACE.weight] + j, layers[net, layer, PLACE.columns]
             bias = weights[p, layers[net, layer, PLACE.bias] + j]
             for r in range(TILE):
-                sums[r] = bias
-            inputs = layers[net, layer, PLACE.inputs]
-            for k in range(0, inputs, AHEAD):
+                sums[r] = 0
+            for k in range(part, inputs, parts * AHEAD):
                 for u in range(AHEAD):
-                    ahead[u] = weights[p, at + (k + u) * width] if k + u < inputs else real(0)
+                    ahead[u] = weights[p, at + (k + u * parts) * width] if k + u * parts < inputs else real(0)
                 for u in range(AHEAD):
                     for r in range(TILE):
-                        sums[r] += tiles[before, offset + min(k + u, inputs - 1), r] * ahead[u]
+                        sums[r] += tiles[before, offset + min(k + u * parts, inputs - 1), r] * ahead[u]
             for r in range(TILE):
-                tiles[after, column, r] = sums[r] if last else real(math.tanh(sums[r]))
+                sums[r] = total(sums[r])
+            for r in range(0, TILE, parts):  # each thread finishes its share of the rows
+                x = sums[r]
+                for q in range(1, parts):
+                    x = sums[r + q] if part == q else x
+                x += bias
+                if first + place < columns:
+                    tiles[after, column, r + part] = x if last else real(math.tanh(x))
 
     @rule
     def evaluate(
-        thread,
-        threads,
-        block,
-        blocks,
-        tiles,
-        sums,
-        ahead,
-        layers,
-        weights,
-        x,
-        t,
-        steps,
-        fresh,
-        num_fresh,
-        logits,
-        values,
-    ):
+        thread, threads, block, blocks, tiles, sums, ahead, layers, weights, words, places, t, steps, fresh, num_fresh,
+        logits, values,
+    ):  # fmt: skip
         """Computes logits and values of new observations; a block takes every so many tiles of a policy.
 
         tiles: scratch (2, values, TILE); sums: scratch (TILE,); ahead: scratch (AHEAD,); layers: (2, layers, 5), see
-        `Place`; x: (P, O, N); logits: (P·T·N, A or more); values: (P·T·N,).
+        `Place`; words: (P, N, W); places: see `DeviceGames`; logits: (P·T·N, A or more); values: (P·T·N,).
         """
         policies, n = fresh.shape
         p, share = block % policies, blocks // policies
-        inputs, depth = x.shape[1], layers.shape[1]
-        actions = layers[0, depth - 1, PLACE.outputs]
-        for first in range(block // policies * TILE, num_fresh[p], share * TILE):
-            size = min(TILE, num_fresh[p] - first)
+        inputs, depth = places.shape[0], layers.shape[1]
+        actions, real = layers[0, depth - 1, PLACE.outputs], weights.dtype.type
+        count = np.int64(num_fresh[p])
+        start = block // policies * TILE
+        if prefetch and start < count and weights.shape[1] <= _CACHED:
+            x = real(0)
+            for k in range(thread * _SECTOR, weights.shape[1], threads * _SECTOR):
+                x += weights[p, k]
+            tiles[0, 0, 0] = x  # it is overwritten; what is not used would not be fetched
+            wait()
+        for first in range(start, count, share * TILE):
+            size = min(TILE, count - first)
             for k in range(thread, TILE * inputs, threads):
                 j, r = k // TILE, k % TILE
-                tiles[0, j, r] = x[p, j, fresh[p, first + min(r, size - 1)]]
+                tiles[0, j, r] = value_of(words, p, fresh[p, first + min(r, size - 1)], places, j, real)
             wait()
             for layer in range(depth):
                 run_layer(thread, threads, layer, layers, weights, p, tiles, sums, ahead)

@@ -33,6 +33,12 @@ def _total(x):
 
 
 @cuda.jit(device=True)
+def _total_of_four(x):
+    x += cuda.shfl_xor_sync(_ALL, x, 2)
+    return x + cuda.shfl_xor_sync(_ALL, x, 1)
+
+
+@cuda.jit(device=True)
 def _largest(x):
     x = max(x, cuda.shfl_xor_sync(_ALL, x, 16))
     x = max(x, cuda.shfl_xor_sync(_ALL, x, 8))
@@ -82,23 +88,24 @@ _choice, _row_loss = choice_of(LANES, _per_lane), row_loss_of(LANES, _per_lane)
 _draw, _greedy = _choice.draw, _choice.greedy
 _chunk, _gather, _join = _row_loss.chunk, _row_loss.gather, _row_loss.join
 _SCRATCH, _WORDS = len(SCRATCH), MOST_ACTIONS // WORD
-_find, _evaluate = find_of(_claim, _count), evaluate_of(_wait)
+_parts, _share = (1, LANES.total) if simulated() else (4, _total_of_four)
+_find, _evaluate = find_of(_claim, _count), evaluate_of(_parts, _share, _wait, prefetch=True)
 
 
 @gpu_kernel
-def find(count, words, t, steps, slots, fresh, num_fresh, row):
+def find(count, t, end, x, slots, fresh, num_fresh, row):
     i = cuda.grid(1)
     if i < count:
-        _find(i, words, t, steps, slots, fresh, num_fresh, row)
+        _find(i, t, end, x, slots, fresh, num_fresh, row)
 
 
 @gpu_kernel
-def evaluate(count, layers, weights, x, t, steps, fresh, num_fresh, logits, values):
+def evaluate(count, layers, weights, words, places, t, steps, fresh, num_fresh, logits, values):
     tiles = cuda.shared.array((2, MOST_VALUES, TILE), np.float32)
     sums, ahead = cuda.local.array(TILE, np.float32), cuda.local.array(AHEAD, np.float32)
     _evaluate(
-        cuda.threadIdx.x, cuda.blockDim.x, cuda.blockIdx.x, count, tiles, sums, ahead, layers, weights, x, t, steps,
-        fresh, num_fresh, logits, values,
+        cuda.threadIdx.x, cuda.blockDim.x, cuda.blockIdx.x, count, tiles, sums, ahead, layers, weights, words, places,
+        t, steps, fresh, num_fresh, logits, values,
     )
 
 
@@ -126,10 +133,17 @@ def greedy(count, bits, outputs, logits, masks, actions):
 
 
 @gpu_kernel
-def record_step(count, reward, truncated, t, end, rewards, ended, total, finals):
+def keep(count, t, end, x):
     i = cuda.grid(1)
     if i < count:
-        sample.record_step(i, reward, truncated, t, end, rewards, ended, total, finals)
+        sample.keep(i, t, end, x)
+
+
+@gpu_kernel
+def unpack(count, words, places, x):
+    i = cuda.grid(1)
+    if i < count:
+        sample.unpack(i, words, places, x)
 
 
 @gpu_kernel

@@ -35,7 +35,7 @@ def _wait():
     pass
 
 
-_find, _evaluate = find_of(_claim, _count), evaluate_of(_wait)
+_find, _evaluate = find_of(_claim, _count), evaluate_of(1, ONE.total, _wait, prefetch=False)
 
 
 @kernel
@@ -45,12 +45,12 @@ def find(count, *args):
 
 
 @kernel(numerics=True)
-def evaluate(count, layers, weights, *args):
-    widest = layers[:, :, 4].sum(0).max()
-    tiles, sums = np.zeros((2, max(widest, args[0].shape[1]), TILE), weights.dtype), np.zeros(TILE, weights.dtype)
+def evaluate(count, layers, weights, words, places, *args):
+    widest = max(layers[:, :, 4].sum(0).max(), places.shape[0])
+    tiles, sums = np.zeros((2, widest, TILE), weights.dtype), np.zeros(TILE, weights.dtype)
     ahead = np.zeros(AHEAD, weights.dtype)
     for block in range(count):
-        _evaluate(0, 1, block, count, tiles, sums, ahead, layers, weights, *args)
+        _evaluate(0, 1, block, count, tiles, sums, ahead, layers, weights, words, places, *args)
 
 
 @kernel(numerics=True)
@@ -67,9 +67,15 @@ def greedy(count, *args):
 
 
 @kernel
-def record_step(count, *args):
+def keep(count, *args):
     for i in range(count):
-        sample.record_step(i, *args)
+        sample.keep(i, *args)
+
+
+@kernel
+def unpack(count, *args):
+    for i in range(count):
+        sample.unpack(i, *args)
 
 
 @kernel

@@ -5,11 +5,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cavalcade.core.launch import THREADS, Launcher
+from cavalcade.core.launch import Launcher
 from cavalcade.ppo.engines.cuda.row_loss import GROUP, Experience, Sorted
+from cavalcade.ppo.engines.cuda.sample import Returned
 from cavalcade.ppo.objective import Coefficients
 
 _CHUNKS, _MOST_TURNS = 3072, 4
+_WIDE = 512  # threads of a block that computes networks
 Array = Any  # a NumPy or Numba array in the memory of the device
 
 
@@ -25,20 +27,27 @@ class Ops(Launcher):
         self._made: Any = made
         self.lanes: int = made.LANES.count  # that share a row of logits
 
+    def keep(self, count: int, t: int, end: int, x: Returned) -> None:
+        """Keeps what games show before step t, and what step t − 1 brought."""
+        self(self._made.keep, count, t, end, x)
+
+    def unpack(self, words: Tensor, places: Tensor, x: Tensor) -> None:
+        """Observations as values, features first."""
+        self(self._made.unpack, x.numel(), words, places, x)
+
     def find(
-        self, count: int, words: Tensor, t: int, steps: int, slots: Tensor, fresh: Tensor, num_fresh: Tensor,
-        row: Tensor,
-    ) -> None:  # fmt: skip
-        """Finds the sample that each environment shares its observation with, and those that are new."""
-        self(self._made.find, count, words, t, steps, slots, fresh, num_fresh, row)
+        self, count: int, t: int, end: int, x: Returned, slots: Tensor, fresh: Tensor, num_fresh: Tensor, row: Tensor
+    ) -> None:
+        """As `keep`; finds the sample that each environment shares its observation with, and those that are new."""
+        self(self._made.find, count, t, end, x, slots, fresh, num_fresh, row)
 
     def evaluate(
-        self, blocks: int, layers: Tensor, weights: Tensor, x: Tensor, t: int, steps: int, fresh: Tensor,
-        num_fresh: Tensor, logits: Tensor, values: Tensor,
+        self, blocks: int, layers: Tensor, weights: Tensor, words: Tensor, places: Tensor, t: int, steps: int,
+        fresh: Tensor, num_fresh: Tensor, logits: Tensor, values: Tensor,
     ) -> None:  # fmt: skip
         """Logits and values of new observations."""
-        self(self._made.evaluate, blocks, layers, weights, x, t, steps, fresh, num_fresh, logits, values,
-             lanes=THREADS)  # fmt: skip
+        self(self._made.evaluate, blocks, layers, weights, words, places, t, steps, fresh, num_fresh, logits, values,
+             lanes=_WIDE, threads=_WIDE)  # fmt: skip
 
     def draw(
         self, count: int, bits: Tensor, actions: int, logits: Tensor, values: Tensor, row: Tensor, masks: Tensor,
@@ -52,13 +61,6 @@ class Ops(Launcher):
     def greedy(self, count: int, bits: Tensor, actions: int, logits: Tensor, masks: Tensor, chosen: Tensor) -> None:
         """Takes the greedy actions."""
         self(self._made.greedy, count, bits, actions, logits, masks, chosen, lanes=self.lanes)
-
-    def record_step(
-        self, count: int, reward: Tensor, truncated: Tensor, t: int, end: int, rewards: Tensor, ended: Tensor,
-        total: Tensor, finals: Tensor,
-    ) -> None:  # fmt: skip
-        """Records the results of step t."""
-        self(self._made.record_step, count, reward, truncated, t, end, rewards, ended, total, finals)
 
     def discount(
         self, count: int, rewards: Tensor, ended: Tensor, gamma: Tensor, running: Tensor, totals: Tensor

@@ -23,7 +23,7 @@ def greedy_episode_stats(games: DeviceGames, spec: MlpSpec, weights: Tensor) -> 
     ops, network = Ops(weights.device), Network(spec, weights.contiguous(), n, weights.dtype)
     with matmul_precision(tf32=False):
         for _ in range(games.horizon):
-            games.observe(games.words.view(policies, n, -1), network.x)
+            ops.unpack(games.words.view(policies, n, -1), games.value_places, network.x)
             logits, _ = network.forward()
             ops.greedy(
                 games.num_envs, games.mask_bits, spec.actions, logits.flatten(0, 1), games.mask_words, games.actions

@@ -4,6 +4,7 @@ P policies, N environments each, T steps.
 """
 
 import math
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -11,21 +12,58 @@ from cavalcade.core.jit import rule
 from cavalcade.core.rng import mix, step_key
 from cavalcade.ppo.update import BETA1, BETA2, EPSILON
 
+_WORD = 64  # bits
+
+
+class Returned(NamedTuple):
+    """What games return, (P·N, …), and where a rollout keeps it; arrays or tensors."""
+
+    words: Any  # (P·N, W): observations
+    reward: Any
+    truncated: Any
+    kept_words: Any  # (P·T·N, W)
+    rewards: Any  # (P, T, N)
+    ended: Any  # (P, T, N)
+    total: Any  # (P, N): reward so far
+    finals: Any  # (P, ends, N): returns of episodes that ended
+
 
 @rule
-def record_step(i, reward, truncated, t, end, rewards, ended, total, finals):
-    """Records the result of step t of environment i; `end`: index of this step among those that end episodes, or −1.
+def keep(i, t, end, x):
+    """Keeps what environment i shows before step t, and what step t − 1 brought; x: `Returned`.
 
-    rewards, ended: (P, T, N); total: (P, N), reward so far; finals: (P, ends, N), returns of episodes that ended.
+    end: index of step t − 1 among those that end episodes, or −1.
     """
-    n = rewards.shape[2]
+    steps, n = x.rewards.shape[1], x.rewards.shape[2]
     p, e = i // n, i % n
-    rewards[p, t, e] = reward[i]
-    ended[p, t, e] = truncated[i]
-    total[p, e] += reward[i]
-    if truncated[i] and end >= 0:
-        finals[p, end, e] = total[p, e]
-        total[p, e] = 0
+    if t < steps:
+        for w in range(x.words.shape[1]):
+            x.kept_words[(p * steps + t) * n + e, w] = x.words[i, w]
+    if t > 0:
+        reward, over = x.reward[i], x.truncated[i]
+        total = x.total[p, e] + reward
+        x.rewards[p, t - 1, e] = reward
+        x.ended[p, t - 1, e] = over
+        if over and end >= 0:
+            x.finals[p, end, e] = total
+            total = 0.0
+        x.total[p, e] = total
+
+
+@rule
+def unpack(i, words, places, x):
+    """Entry i of the values of observations; words: (P, b, W); places: see `DeviceGames`; x: (P, O, b)."""
+    count, b = x.shape[1], x.shape[2]
+    k, j, p = i % b, i // b % count, i // (b * count)
+    x[p, j, k] = value_of(words, p, k, places, j, x.dtype.type)
+
+
+@rule
+def value_of(words, p, k, places, j, real):
+    """Value j of an observation: a bit of its words, or a word as a fraction; words: (P, b, W)."""
+    at, whole = np.int64(places[j, 0]), places[j, 1]
+    word = words[p, k, at // _WORD]
+    return real(word) / real(whole) if whole > 0 else real(word >> at % _WORD & 1)
 
 
 @rule
