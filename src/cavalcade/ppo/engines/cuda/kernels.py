@@ -17,7 +17,7 @@ from cavalcade.ppo.gae import gae_environment
 
 # fmt: off
 
-_REGISTERS = 128  # per thread of `chunk`: fewer than the compiler would take, so that more warps fit
+_REGISTERS = 128  # per thread: what blocks of `evaluate` have; `chunk` would take more, but then fewer warps fit
 _ALL = 0xFFFFFFFF  # lanes of a warp
 _WARP = 32
 
@@ -99,7 +99,7 @@ def find(count, t, end, x, slots, fresh, num_fresh, row):
         _find(i, t, end, x, slots, fresh, num_fresh, row)
 
 
-@gpu_kernel
+@partial(gpu_kernel, registers=_REGISTERS)
 def evaluate(count, layers, weights, words, places, t, steps, fresh, num_fresh, logits, values):
     tiles = cuda.shared.array((2, MOST_VALUES, TILE), np.float32)
     sums, ahead = cuda.local.array(TILE, np.float32), cuda.local.array(AHEAD, np.float32)
