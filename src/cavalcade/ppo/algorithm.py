@@ -64,7 +64,7 @@ def optimise(learner: Learner, rates: Any, limit: Any) -> tuple[Any, Any]:
     A policy whose approximate KL divergence exceeds 1.5 times its limit skips the rest of the update, including the
     step of that minibatch.
     """
-    may_end = learner.leaves_early and bool((learner.hyper.target_kl > 0).any())
+    limited = bool((learner.hyper.target_kl > 0).any())
     active, steps = limit >= 0, 0 * limit
     sums, norms = 0.0, 0 * limit
     bound = KL_TOLERANCE * limit + _UNBOUNDED * (limit <= 0)
@@ -74,9 +74,10 @@ def optimise(learner: Learner, rates: Any, limit: Any) -> tuple[Any, Any]:
             if learner.ranks.size > 1:
                 learner.all_reduce(metrics)
             sums, steps = sums + metrics, steps + active
-            active = active & ~(metrics[KL] > bound)
-            if may_end and not active.any():
-                return sums / steps, norms / steps
+            if limited:
+                active = active & ~(metrics[KL] > bound)
+                if learner.leaves_early and not active.any():
+                    return sums / steps, norms / steps
             norms = norms + learner.step(rates, active)
     return sums / steps, norms / steps
 

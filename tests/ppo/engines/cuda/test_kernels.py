@@ -117,7 +117,7 @@ layers = np.array([[[y.weight, y.bias, y.fan_in, y.columns, y.fan_out] for y in 
 fresh = np.array([[2, 0, 1, 3], [1, 3, 0, 0]], np.int32)
 places = np.array([[0, 0], [3, 0], [64, 0], [67, 0], [64, 50], [1, 0]], np.int32)
 shown = rng.integers(0, 100, (policies, n, 2)).astype(i64)
-both("unpack", policies * 6 * n, shown, places, np.zeros((policies, 6, n), f32))
+both("unpack", policies * n, shown, places, np.zeros((policies, 2, 6, n), f32))
 both("evaluate", 4, layers, real(policies, spec.size), shown, places, 1, steps, fresh,
      np.array([4, 2], np.int32), np.zeros((total, actions + 1), f32), np.zeros(total, f32), grid=(4, 8))
 env = WorkflowCage2(4, red="bline", horizon=5)
@@ -160,9 +160,11 @@ def test_packed_games_with_orders_are_the_plain_ones():
         if plain.buffers.truncated.any():
             np.testing.assert_array_equal(plain.episode_stats, packed.episode_stats.numpy())
             assert (plain._outputs.final_words == packed.final_words.numpy()).all()
-    values = torch.zeros(2, plain.buffers.observation.shape[1], 6)
+    values = torch.zeros(2, 2, plain.buffers.observation.shape[1], 6)
     Ops(torch.device("cpu")).unpack(packed.words.view(2, 6, -1), packed.value_places, values)
-    np.testing.assert_array_equal(values.transpose(1, 2).reshape(12, -1).numpy(), plain.buffers.observation)
+    for net in range(2):
+        found = values[:, net].transpose(1, 2).reshape(12, -1)
+        np.testing.assert_array_equal(found.numpy(), plain.buffers.observation)
 
 
 gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

@@ -7,13 +7,11 @@ from torch import Tensor
 
 from cavalcade.core.device_games import DeviceGames
 from cavalcade.policy.mlp import NETS, MlpSpec
-from cavalcade.ppo.engines.cuda.evaluate import MOST_VALUES, NONE
+from cavalcade.ppo.engines.cuda.evaluate import MOST_VALUES, NONE, TILE
 from cavalcade.ppo.engines.cuda.network import Network
 from cavalcade.ppo.engines.cuda.ops import Ops
 from cavalcade.ppo.engines.cuda.rollout import PackedRollout
 from cavalcade.ppo.engines.cuda.sample import Returned
-
-_BLOCKS = 512  # at least, over all policies: enough for any GPU
 
 
 class Acting(Protocol):
@@ -64,7 +62,7 @@ class DistinctActing:
         self._slots = integers(policies, 1 << (2 * self._steps * n - 1).bit_length())
         self._fresh, self._num_fresh = integers(policies, n), integers(self._steps, policies)
         self._words = games.words.view(policies, n, -1)
-        self._blocks = policies * max(1, -(-_BLOCKS // policies))
+        self._blocks = policies * min(-(-n // TILE), -(-ops.blocks // policies))
         places = [[(y.weight, y.bias, y.fan_in, y.columns, y.fan_out) for y in spec.layers(net)] for net in NETS]
         self._layers = torch.tensor(places, dtype=torch.int64, device=device)
         self.logits = torch.zeros(total, spec.padded_actions, dtype=weights.dtype, device=device)

@@ -29,9 +29,8 @@ class SortedSamples:
         self._epochs = epochs if parts > 1 else 1  # one part is the same in every epoch
         self._sample, self._row = integers(self._epochs, total), integers(self._epochs, total)
         self._keys, self._marks = integers(total, of=torch.int64), integers(total)
-        self._random = integers(self.policies, self._n, of=torch.int64)
-        self._place = integers(self.policies, self._n, of=torch.int64)
-        self._ranks = torch.arange(self._n, device=device).expand(self.policies, -1)
+        self._random, self._place = (integers(self._epochs, self.policies, self._n, of=torch.int64) for _ in range(2))
+        self._ranks = torch.arange(self._n, device=device).expand(self._place.shape)
         self._part = integers(total, of=torch.uint8 if parts <= 256 else torch.int32)
         self._index = torch.arange(total, device=device)
         self.counts = integers(2)  # rows: the most of a part and policy, and those of the rollout
@@ -41,8 +40,10 @@ class SortedSamples:
         order, row = self._sort()
         self.counts.zero_()
         self.counts[1:] = row[-1:]
+        if self._parts > 1:
+            self._shuffle(keys, counter)
         for epoch in range(self._epochs):
-            self._deal(epoch, order, row, self._chosen(epoch, order, keys, counter))
+            self._deal(epoch, order, row, self._chosen(epoch, order))
 
     def of(self, epoch: int) -> Sorted:
         """The samples of an epoch."""
@@ -59,14 +60,18 @@ class SortedSamples:
         self._ops.begins(self.total, order, self._words, samples, self._marks)
         return order, torch.cumsum(self._marks, 0, dtype=torch.int32)
 
-    def _chosen(self, epoch: int, order: Tensor, keys: Array, counter: Tensor) -> Tensor:
+    def _shuffle(self, keys: Array, counter: Tensor) -> None:
+        """Gives every environment a random place in each epoch."""
+        for epoch, random in enumerate(self._random):
+            self._ops.shuffle_key(random.numel(), keys, counter, epoch, random)
+        self._place.scatter_(2, self._random.argsort(dim=2), self._ranks)
+
+    def _chosen(self, epoch: int, order: Tensor) -> Tensor:
         """Positions of the samples of each part in the sorted order, part after part."""
         if self._parts == 1:
             return self._index
-        self._ops.shuffle_key(self._random.numel(), keys, counter, epoch, self._random)
-        self._place.scatter_(1, self._random.argsort(dim=1), self._ranks)
         share = self._n // self._parts
-        self._ops.minibatch_of(self.total, order, self._place, share, self.steps, self._part)
+        self._ops.minibatch_of(self.total, order, self._place[epoch], share, self.steps, self._part)
         return torch.sort(self._part, stable=True).indices
 
     def _deal(self, epoch: int, order: Tensor, row: Tensor, position: Tensor) -> None:

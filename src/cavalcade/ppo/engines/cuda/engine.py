@@ -107,7 +107,7 @@ class CudaEngine(PopulationEngine):
         """Chooses the buffers of a piece of a minibatch for so many rows; makes smaller pieces if memory runs out."""
         share = self.config.num_envs // self.config.minibatches
         while True:
-            room = room_for(rows, self._sorted.size)
+            room = room_for(rows, self._sorted.size, self.policies)
             if room == self._room:
                 return
             if self._room in self._made:

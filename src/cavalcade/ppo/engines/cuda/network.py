@@ -26,8 +26,10 @@ class Network:
         def ones(*shape: int) -> Tensor:
             return torch.ones(policies, *shape, dtype=kind, device=weights.device)
 
-        self.x = torch.zeros(policies, spec.inputs, samples, dtype=weights.dtype, device=weights.device)
         self._inputs = [ones(2, layer.fan_in + 1, samples) for layer in actor]  # of each layer, of both nets
+        first = self._inputs[0][:, :, :-1]
+        # (P, nets, inputs, samples): observations, for both nets, or for one if they have to be converted.
+        self.x = first if kind == weights.dtype else first[:, :1].to(weights.dtype)
         self._logits, self._values = ones(samples, actor[-1].columns), ones(1, samples)
         self._above = ones(2, spec.hidden[-1], samples)  # gradient of the last hidden layers
 
@@ -50,7 +52,8 @@ class Network:
 
     def _hidden(self) -> None:
         """Runs the hidden layers of both nets."""
-        self._inputs[0][:, :, :-1] = self.x.unsqueeze(1)
+        if self.x.dtype != self.kind:
+            self._inputs[0][:, :, :-1] = self.x
         for i, layers in enumerate(self._pairs):
             out = self._flat(i + 1)[:, :-1]
             torch.bmm(self._pair(self._weights, *layers).flatten(0, 1).transpose(1, 2), self._flat(i), out=out)

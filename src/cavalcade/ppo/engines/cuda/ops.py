@@ -7,10 +7,11 @@ from torch import Tensor
 
 from cavalcade.core.launch import Launcher
 from cavalcade.ppo.engines.cuda.row_loss import GROUP, Experience, Sorted
-from cavalcade.ppo.engines.cuda.sample import Returned
+from cavalcade.ppo.engines.cuda.sample import TOGETHER, Returned
 from cavalcade.ppo.objective import Coefficients
 
-_CHUNKS, _MOST_TURNS = 3072, 4
+_CHUNKS, _LEAST_SAMPLES, _MOST_TURNS = 3072, 4, 4
+_BLOCKS = 4  # on the CPU
 _WIDE = 512  # threads of a block that computes networks
 Array = Any  # a NumPy or Numba array in the memory of the device
 
@@ -26,14 +27,17 @@ class Ops(Launcher):
             from cavalcade.ppo.engines.cuda import loops as made
         self._made: Any = made
         self.lanes: int = made.LANES.count  # that share a row of logits
+        # Blocks that a device runs at once.
+        self.blocks = torch.cuda.get_device_properties(device).multi_processor_count if self.on_gpu else _BLOCKS
 
     def keep(self, count: int, t: int, end: int, x: Returned) -> None:
         """Keeps what games show before step t, and what step t − 1 brought."""
         self(self._made.keep, count, t, end, x)
 
     def unpack(self, words: Tensor, places: Tensor, x: Tensor) -> None:
-        """Observations as values, features first."""
-        self(self._made.unpack, x.numel(), words, places, x)
+        """Observations as values, features first, for each net."""
+        policies, _, count, b = x.shape
+        self(self._made.unpack, policies * -(-count // TOGETHER) * b, words, places, x)
 
     def find(
         self, count: int, t: int, end: int, x: Returned, slots: Tensor, fresh: Tensor, num_fresh: Tensor, row: Tensor
@@ -99,8 +103,14 @@ class Ops(Launcher):
         self(self._made.take_row, count, s, first, b, words, found)
 
     def chunk_size(self, samples: int) -> int:
-        """Samples of a chunk: enough chunks to keep a GPU busy, not more, as their parts have to be joined."""
-        return self.lanes * min(max(samples // (_CHUNKS * self.lanes), 1), _MOST_TURNS)
+        """Samples of a chunk: enough chunks to keep a GPU busy, not more, as their parts have to be joined.
+
+        A share of the lanes, or a few times all of them.
+        """
+        wanted, size = samples // _CHUNKS, min(_LEAST_SAMPLES, self.lanes)
+        while 2 * size <= min(wanted, self.lanes):
+            size *= 2
+        return size * min(max(wanted // size, 1), _MOST_TURNS)
 
     def row_loss(
         self, policies: int, actions: int, b: int, size: int, c: Coefficients, first: int, s: Sorted, x: Experience,

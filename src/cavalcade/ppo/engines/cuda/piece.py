@@ -13,14 +13,19 @@ from cavalcade.ppo.engines.cuda.row_loss import GROUP
 from cavalcade.ppo.objective import METRICS
 
 _LEAST = 256  # rows
+_MANY = 1 << 16  # rows of all policies whose arithmetic counts for more than recording another graph
 
 
-def room_for(rows: int, size: int) -> int:
-    """Rows to make room for, of `size` samples: a power of two.
+def room_for(rows: int, size: int, policies: int) -> int:
+    """Rows to make room for, of `size` samples: a power of two, or some eighths of it where there are many.
 
     It depends on nothing else, so that a resumed run multiplies matrices of the same shapes as one that never stopped.
     """
-    return min(max(1 << (rows - 1).bit_length(), _LEAST), -(-size // 8) * 8)
+    room = max(1 << (rows - 1).bit_length(), _LEAST)
+    if policies * room > _MANY:
+        step = max(room // 8, 8)
+        room = -(-rows // step) * step
+    return min(room, -(-size // 8) * 8)
 
 
 @dataclass

@@ -13,6 +13,7 @@ from cavalcade.core.rng import mix, step_key
 from cavalcade.ppo.update import BETA1, BETA2, EPSILON
 
 _WORD = 64  # bits
+TOGETHER = 8  # values that a thread unpacks: divisions of long integers are slow
 
 
 class Returned(NamedTuple):
@@ -52,10 +53,18 @@ def keep(i, t, end, x):
 
 @rule
 def unpack(i, words, places, x):
-    """Entry i of the values of observations; words: (P, b, W); places: see `DeviceGames`; x: (P, O, b)."""
-    count, b = x.shape[1], x.shape[2]
-    k, j, p = i % b, i // b % count, i // (b * count)
-    x[p, j, k] = value_of(words, p, k, places, j, x.dtype.type)
+    """Part i of the values of observations, `TOGETHER` of them; words: (P, b, W); places: see `DeviceGames`.
+
+    x: (P, nets, O, b), the same values for each net.
+    """
+    count, b = x.shape[2], x.shape[3]
+    parts = (count + TOGETHER - 1) // TOGETHER
+    k, rest = i % b, i // b
+    p, first = rest // parts, rest % parts * TOGETHER
+    for j in range(first, min(first + TOGETHER, count)):
+        value = value_of(words, p, k, places, j, x.dtype.type)
+        for net in range(x.shape[1]):
+            x[p, net, j, k] = value
 
 
 @rule
