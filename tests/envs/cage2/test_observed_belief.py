@@ -6,12 +6,13 @@ import pytest
 from cavalcade.core.errors import ConfigError, StateError
 from cavalcade.envs.cage2 import Cage2, cpu
 from cavalcade.envs.cage2.cyborg import Cyborg
-from cavalcade.envs.cage2.observe import BELIEF_VALUES, LEVELS
+from cavalcade.envs.cage2.observe import EXTRA_VALUES, EXTRAS, LEVELS
 from cavalcade.envs.cage2.observed_belief import PARTICLES
 from cavalcade.envs.cage2.scripted import BLUES
 from cavalcade.envs.cage2.state import GAME_FIELDS, host_bits
 from cavalcade.envs.cage2.workflow import WorkflowCage2
 
+BELIEF_VALUES = EXTRA_VALUES[EXTRAS.index("belief")]
 OPTIONS = {"red": "mixed", "extras": ("scans", "belief"), "horizon": 7, "seed": 3}
 FIRST = 52 + 26
 

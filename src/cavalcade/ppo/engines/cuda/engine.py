@@ -325,18 +325,21 @@ class CudaEngine(PopulationEngine):
         """As `_minibatch`, for a piece of it."""
         r, ops, y, b = self.rollout, self._ops, self._made[self._room], self._sorted.size
         s, first = self._sorted.of(epoch), part * self.policies * b
+        with y.network.side.work():
+            y.derivatives.zero_()
         ops.take_row(self.policies * b, s, first, b, r.words.flatten(0, 2), y.words)
         ops.unpack(y.words, self.games.value_places, y.network.x)
         logits, values = y.network.forward()
-        y.derivatives.zero_()
         samples = (r.action, r.log_prob, r.value, r.advantage, r.returns)
         x = Experience(r.mask.flatten(0, 2), *(one.flatten() for one in samples))
         ops.row_loss(
             self.policies, self.spec.actions, b, y.chunk, self._coefficients, first, s, x, logits, values, y.d_logits,
             y.d_values, y.parts, y.sums, y.terms,
         )  # fmt: skip
+        with y.network.side.work():
+            metrics = y.terms.view(len(METRICS), self.policies, -1).sum(2)
         y.network.backward(y.d_logits, y.d_values, gradient)
-        return y.terms.view(len(METRICS), self.policies, -1).sum(2)
+        return metrics
 
     def prepare(self, progress: float | NDArray) -> None:
         r, s, n = self.rollout, self.state, self.games.num_envs

@@ -18,6 +18,9 @@ NONE = -1
 TILE = 8  # rows that a block computes together: a weight is loaded once for all of them
 MOST_VALUES = 256  # of an observation, or of a layer of both nets: what a tile has room for
 AHEAD = 16  # weights that a thread loads before it uses the first
+WARP = 32  # threads that take part in the same sums
+_HALF = MOST_VALUES * TILE
+ROOM = 2 * _HALF
 _SECTOR, _CACHED = 8, 1 << 15  # numbers that a GPU fetches at once; weights that its first cache has room for
 
 
@@ -88,24 +91,30 @@ def evaluate_of(parts: int, total: Any, wait: Any, *, prefetch: bool) -> Any:
     def run_layer(thread, threads, layer, layers, weights, p, tiles, sums, ahead):
         """A layer of both nets for a tile, from half of `tiles` to the other; each column by neighbouring threads."""
         real, last = weights.dtype.type, layer == layers.shape[1] - 1
-        before, after = layer % 2, 1 - layer % 2
+        before, after = layer % 2 * _HALF, (1 - layer % 2) * _HALF
         part, place = thread % parts, thread // parts
         actor = layers[0, layer, PLACE.outputs]
         columns, inputs = actor + layers[1, layer, PLACE.outputs], layers[0, layer, PLACE.inputs]
-        for first in range(0, columns, threads // parts):  # all threads take part in the sums of each turn
+        here, first = (
+            thread // WARP * WARP // parts,
+            0,
+        )  # columns: the first of threads with the same sums, the first of a turn
+        while first + here < columns:
             column = min(first + place, columns - 1)
             net = 0 if column < actor else 1
             j, offset = column - net * actor, net * inputs if layer else 0
-            at, width = layers[net, layer, PLACE.weight] + j, layers[net, layer, PLACE.columns]
+            width = layers[net, layer, PLACE.columns]
+            at = layers[net, layer, PLACE.weight] + part * width + j
             bias = weights[p, layers[net, layer, PLACE.bias] + j]
             for r in range(TILE):
                 sums[r] = 0
             for k in range(part, inputs, parts * AHEAD):
                 for u in range(AHEAD):
-                    ahead[u] = weights[p, at + (k + u * parts) * width] if k + u * parts < inputs else real(0)
+                    ahead[u] = weights[p, np.uint64(at)] if k + u * parts < inputs else real(0)
+                    at += parts * width
                 for u in range(AHEAD):
                     for r in range(TILE):
-                        sums[r] += tiles[before, offset + min(k + u * parts, inputs - 1), r] * ahead[u]
+                        sums[r] += tiles[np.uint64(before + (offset + k + u * parts) * TILE + r)] * ahead[u]
             for r in range(TILE):
                 sums[r] = total(sums[r])
             for r in range(0, TILE, parts):  # each thread finishes its share of the rows
@@ -114,7 +123,8 @@ def evaluate_of(parts: int, total: Any, wait: Any, *, prefetch: bool) -> Any:
                     x = sums[r + q] if part == q else x
                 x += bias
                 if first + place < columns:
-                    tiles[after, column, r + part] = x if last else real(math.tanh(x))
+                    tiles[after + column * TILE + r + part] = x if last else real(math.tanh(x))
+            first += threads // parts
 
     @rule
     def evaluate(
@@ -123,37 +133,50 @@ def evaluate_of(parts: int, total: Any, wait: Any, *, prefetch: bool) -> Any:
     ):  # fmt: skip
         """Computes logits and values of new observations; a block takes every so many tiles of a policy.
 
-        tiles: scratch (2, values, TILE); sums: scratch (TILE,); ahead: scratch (AHEAD,); layers: (2, layers, 5), see
-        `Place`; words: (P, N, W); places: see `DeviceGames`; logits: (P·T·N, A or more); values: (P·T·N,).
+        tiles: scratch (ROOM,), two halves of (values, TILE); sums: scratch (TILE,); ahead: scratch (AHEAD,); layers:
+        (2, layers, 5), see `Place`; words: (P, N, W); places: see `DeviceGames`; logits: (P·T·N, A or more);
+        values: (P·T·N,).
         """
         policies, n = fresh.shape
         p, share = block % policies, blocks // policies
         inputs, depth = places.shape[0], layers.shape[1]
         actions, real = layers[0, depth - 1, PLACE.outputs], weights.dtype.type
-        count = np.int64(num_fresh[p])
+        count, end = np.int64(num_fresh[p]), depth % 2 * _HALF
         start = block // policies * TILE
         if prefetch and start < count and weights.shape[1] <= _CACHED:
-            x = real(0)
-            for k in range(thread * _SECTOR, weights.shape[1], threads * _SECTOR):
+            x, k = real(0), thread * _SECTOR
+            while k < weights.shape[1]:
                 x += weights[p, k]
-            tiles[0, 0, 0] = x  # it is overwritten; what is not used would not be fetched
+                k += threads * _SECTOR
+            tiles[0] = x  # it is overwritten; what is not used would not be fetched
             wait()
-        for first in range(start, count, share * TILE):
-            size = min(TILE, count - first)
-            for k in range(thread, TILE * inputs, threads):
+        if start < count:
+            k = thread
+            while k < ROOM:
+                tiles[k] = 0  # what lies beyond the inputs of a layer is multiplied by zero, and must be a number
+                k += threads
+            wait()
+        first = start
+        while first < count:
+            size, k = min(TILE, count - first), thread
+            while k < TILE * inputs:
                 j, r = k // TILE, k % TILE
-                tiles[0, j, r] = value_of(words, p, fresh[p, first + min(r, size - 1)], places, j, real)
+                tiles[k] = value_of(words, p, fresh[p, first + min(r, size - 1)], places, j, real)
+                k += threads
             wait()
             for layer in range(depth):
                 run_layer(thread, threads, layer, layers, weights, p, tiles, sums, ahead)
                 wait()
-            for k in range(thread, size * (actions + 1), threads):
-                r, a = k // (actions + 1), k % (actions + 1)
-                sample = (p * steps + t) * n + fresh[p, first + r]
-                if a < actions:
-                    logits[sample, a] = tiles[depth % 2, a, r]
-                else:
-                    values[sample] = tiles[depth % 2, actions, r]
+            a = thread
+            while a <= actions:
+                for r in range(size):
+                    sample, x = (p * steps + t) * n + fresh[p, first + r], tiles[end + a * TILE + r]
+                    if a < actions:
+                        logits[sample, a] = x
+                    else:
+                        values[sample] = x
+                a += threads
             wait()
+            first += share * TILE
 
     return evaluate

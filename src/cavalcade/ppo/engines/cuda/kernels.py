@@ -10,7 +10,7 @@ import numpy as np
 from cavalcade.core.cuda import cuda, gpu_kernel, simulated
 from cavalcade.ppo.engines.cuda import rows, sample
 from cavalcade.ppo.engines.cuda.choice import MOST_ACTIONS, WORD, choice_of
-from cavalcade.ppo.engines.cuda.evaluate import AHEAD, MOST_VALUES, NONE, TILE, evaluate_of, find_of
+from cavalcade.ppo.engines.cuda.evaluate import AHEAD, NONE, ROOM, TILE, WARP, evaluate_of, find_of
 from cavalcade.ppo.engines.cuda.lanes import ONE, Lanes
 from cavalcade.ppo.engines.cuda.row_loss import SCRATCH, row_loss_of
 from cavalcade.ppo.gae import gae_environment
@@ -19,7 +19,6 @@ from cavalcade.ppo.gae import gae_environment
 
 _REGISTERS = 128  # per thread: what blocks of `evaluate` have; `chunk` would take more, but then fewer warps fit
 _ALL = 0xFFFFFFFF  # lanes of a warp
-_WARP = 32
 
 
 @cuda.jit(device=True)
@@ -50,7 +49,7 @@ def _largest(x):
 @cuda.jit(device=True)
 def _running(x, lane):
     step = 1
-    while step < _WARP:
+    while step < WARP:
         before = cuda.shfl_up_sync(_ALL, x, step)
         x += before if lane >= step else 0 * before
         step *= 2
@@ -82,13 +81,14 @@ def _wait():
     cuda.syncthreads()
 
 
-LANES = ONE if simulated() else Lanes(_WARP, _total, _largest, _running, _take, _votes)
+_SIMULATED = simulated()
+LANES = ONE if _SIMULATED else Lanes(WARP, _total, _largest, _running, _take, _votes)
 _width, _per_lane = LANES.count, MOST_ACTIONS // LANES.count
 _choice, _row_loss = choice_of(LANES, _per_lane), row_loss_of(LANES, _per_lane)
 _draw, _greedy = _choice.draw, _choice.greedy
 _chunk, _gather, _join = _row_loss.chunk, _row_loss.gather, _row_loss.join
 _SCRATCH, _WORDS = len(SCRATCH), MOST_ACTIONS // WORD
-_parts, _share = (1, LANES.total) if simulated() else (4, _total_of_four)
+_parts, _share = (1, LANES.total) if _SIMULATED else (4, _total_of_four)
 _find, _evaluate = find_of(_claim, _count), evaluate_of(_parts, _share, _wait, prefetch=True)
 
 
@@ -101,7 +101,10 @@ def find(count, t, end, x, slots, fresh, num_fresh, row):
 
 @partial(gpu_kernel, registers=_REGISTERS)
 def evaluate(count, layers, weights, words, places, t, steps, fresh, num_fresh, logits, values):
-    tiles = cuda.shared.array((2, MOST_VALUES, TILE), np.float32)
+    if _SIMULATED:
+        tiles = cuda.shared.array(ROOM, np.float32)
+    else:
+        tiles = cuda.shared.array(ROOM, np.float32, alignment=16)  # so that four numbers are read at once
     sums, ahead = cuda.local.array(TILE, np.float32), cuda.local.array(AHEAD, np.float32)
     _evaluate(
         cuda.threadIdx.x, cuda.blockDim.x, cuda.blockIdx.x, count, tiles, sums, ahead, layers, weights, words, places,

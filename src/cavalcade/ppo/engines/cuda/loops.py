@@ -5,7 +5,7 @@ import numpy as np
 from cavalcade.core.jit import kernel, rule
 from cavalcade.ppo.engines.cuda import rows, sample
 from cavalcade.ppo.engines.cuda.choice import MOST_ACTIONS, WORD, choice_of
-from cavalcade.ppo.engines.cuda.evaluate import AHEAD, NONE, TILE, evaluate_of, find_of
+from cavalcade.ppo.engines.cuda.evaluate import AHEAD, NONE, ROOM, TILE, evaluate_of, find_of
 from cavalcade.ppo.engines.cuda.lanes import ONE
 from cavalcade.ppo.engines.cuda.row_loss import SCRATCH, row_loss_of
 from cavalcade.ppo.gae import gae_environment
@@ -46,9 +46,7 @@ def find(count, *args):
 
 @kernel(numerics=True)
 def evaluate(count, layers, weights, words, places, *args):
-    widest = max(layers[:, :, 4].sum(0).max(), places.shape[0])
-    tiles, sums = np.zeros((2, widest, TILE), weights.dtype), np.zeros(TILE, weights.dtype)
-    ahead = np.zeros(AHEAD, weights.dtype)
+    tiles, sums, ahead = np.zeros(ROOM, weights.dtype), np.zeros(TILE, weights.dtype), np.zeros(AHEAD, weights.dtype)
     for block in range(count):
         _evaluate(0, 1, block, count, tiles, sums, ahead, layers, weights, words, places, *args)
 

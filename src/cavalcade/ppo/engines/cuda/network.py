@@ -6,9 +6,12 @@ layer is one product: biases follow the weights in memory. Logits are laid out r
 softmax and loss go through them by sample.
 """
 
+from contextlib import nullcontext
+
 import torch
 from torch import Tensor
 
+from cavalcade.core.side_stream import SideStream
 from cavalcade.policy.mlp import NETS, Layer, MlpSpec
 
 _ACTOR, _CRITIC = NETS
@@ -18,7 +21,7 @@ class Network:
     """Actors and critics for a fixed number of samples; `kind`: dtype of the products, weights keep theirs."""
 
     def __init__(self, spec: MlpSpec, weights: Tensor, samples: int, kind: torch.dtype):
-        self.kind, self._weights = kind, weights
+        self.kind, self._weights, self.side = kind, weights, SideStream(weights.device)
         policies = len(weights)
         actor, critic = (spec.layers(net) for net in NETS)
         self._pairs, self._heads = list(zip(actor[:-1], critic[:-1], strict=True)), (actor[-1], critic[-1])
@@ -37,8 +40,11 @@ class Network:
         """Logits (P, b, A or more) and values (P, 1, b) of the observations in `x`."""
         self._hidden()
         actor = self._layer(self._weights, self._heads[0]).to(self.kind)
+        with self.side.work():
+            values = self._value()
         torch.bmm(self._inputs[-1][:, 0].transpose(1, 2), actor, out=self._logits)
-        return self._logits.to(self._weights.dtype), self._value()
+        self.side.join()
+        return self._logits.to(self._weights.dtype), values
 
     def values(self) -> Tensor:
         """Values (P, 1, b) of the observations in `x`."""
@@ -60,19 +66,26 @@ class Network:
             out.tanh_()
 
     def backward(self, d_logits: Tensor, d_values: Tensor, gradient: Tensor) -> None:
-        """Writes the gradient of the weights, (P, D), given those of logits and values."""
+        """Writes the gradient of the weights, (P, D), given those of logits and values.
+
+        Gradients of weights are computed beside those of the layers below.
+        """
         last, down, across = self._inputs[-1], d_logits.to(self.kind), d_values.to(self.kind)
         actor, critic = (self._layer(self._weights, layer)[:, :-1].to(self.kind) for layer in self._heads)
-        _multiply(last[:, 0], down, self._layer(gradient, self._heads[0]))
-        _multiply(last[:, 1], across.transpose(1, 2), self._layer(gradient, self._heads[1]))
+        with self.side.work():
+            _multiply(last[:, 0], down, self._layer(gradient, self._heads[0]))
+            _multiply(last[:, 1], across.transpose(1, 2), self._layer(gradient, self._heads[1]))
         torch.bmm(actor, down.transpose(1, 2), out=self._above[:, 0])
         torch.mul(critic, across, out=self._above[:, 1])
-        d = self._above.flatten(0, 1)
+        d, used = self._above.flatten(0, 1), []
         for i in reversed(range(len(self._pairs))):
             d = torch.ops.aten.tanh_backward(d, self._flat(i + 1)[:, :-1])
-            _multiply(self._flat(i), d.transpose(1, 2), self._pair(gradient, *self._pairs[i], own=True))
+            used.append(d)
+            with self.side.work() if i else nullcontext():
+                _multiply(self._flat(i), d.transpose(1, 2), self._pair(gradient, *self._pairs[i], own=True))
             if i:
                 d = torch.bmm(self._pair(self._weights, *self._pairs[i]).flatten(0, 1)[:, :-1], d)
+        self.side.join()
 
     def _flat(self, i: int) -> Tensor:
         """The inputs of layer i, with a batch of both nets of all policies."""
