@@ -6,7 +6,12 @@ does nothing but these networks' arithmetic, at the speed of a large matrix prod
 
 import time
 from collections.abc import Callable
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
+from functools import partial
+from importlib.util import find_spec
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Literal
 
@@ -30,7 +35,7 @@ from cavalcade.tuning import machine
 
 _SIZES = {"16": {"cells": 16, "zoom": 1}, "84": {"cells": 21, "zoom": 4}}
 PPO = PPOConfig(num_envs=32, rollout_steps=64, minibatches=8, epochs=4, learning_rate=1e-3)
-Update = Callable[[], object]  # a rollout and an update
+Update = Callable[[], int]  # a rollout and an update; returns its steps
 
 
 @dataclass(frozen=True)
@@ -55,6 +60,8 @@ def run(args: list[str]) -> int:
     at_least("threads", options.threads, 0)
     check_seconds(options.seconds)
     check_folder("json", options.json)
+    if not find_spec("stable_baselines3"):
+        raise ConfigError("Stable-Baselines3 is not installed: pip install 'cavalcade[sb3]'")
     print(machine.line())
     figures: dict[str, Any] = {"machine": machine.describe()}
     for size in options.sizes:
@@ -98,59 +105,97 @@ def product_rate(dtype: torch.dtype, rounds: int = 20) -> float:
 def _speeds(game: dict[str, int], options: Options) -> dict[str, float]:
     """Steps per second of all trainers; the best round of each."""
     threads = options.threads or cores()
-    trainers = {_PEER: peer(game, threads), "cavalcade, fp32": ours(game, "fp32", threads)}
+    made = {_PEER: partial(peer, game, threads, PPO), "cavalcade, fp32": partial(ours, game, "fp32", threads, PPO)}
     if native_bf16():
-        trainers["cavalcade, bf16"] = ours(game, "bf16", threads)
-    best = dict.fromkeys(trainers, 0.0)
-    for turn in range(options.rounds + 1):
-        for name, (update, close) in trainers.items():
-            rate = rate_of(update, options.seconds if turn else 0.0)
-            if turn:  # the first warms up and compiles
-                best[name] = max(best[name], rate)
-            if turn == options.rounds:
-                close()
+        made["cavalcade, bf16"] = partial(ours, game, "bf16", threads, PPO)
+    best = dict.fromkeys(made, 0.0)
+    with ExitStack() as stack:
+        trainers = {name: stack.enter_context(closing(Trainer(make))) for name, make in made.items()}
+        for turn in range(options.rounds + 1):
+            for name, trainer in trainers.items():
+                rate = trainer.rate(options.seconds if turn else 0.0)
+                if turn:  # the first warms up and compiles
+                    best[name] = max(best[name], rate)
     return best
+
+
+class Trainer:
+    """A trainer in a process of its own, as its users run it: threads of torch and OpenMP are shared by a process."""
+
+    def __init__(self, make: Callable[[], tuple[Update, Callable[[], None]]]):
+        context = get_context("spawn")
+        self._answers, theirs = context.Pipe()
+        self._process = context.Process(target=_serve, args=(make, theirs))
+        self._process.start()
+        theirs.close()
+
+    def rate(self, seconds: float) -> float:
+        """Steps per second in so many seconds."""
+        try:
+            self._answers.send(seconds)
+            return self._answers.recv()
+        except (EOFError, OSError):
+            raise ConfigError("a trainer ended early; what it printed is above") from None
+
+    def close(self) -> None:
+        self._answers.close()
+        self._process.join()
+
+
+def _serve(make: Callable[[], tuple[Update, Callable[[], None]]], asked: Connection) -> None:
+    """The trainer's side: answers until nobody asks."""
+    update, close = make()
+    with suppress(EOFError, KeyboardInterrupt):
+        while True:
+            asked.send(rate_of(update, asked.recv()))
+    close()
 
 
 def rate_of(update: Update, seconds: float) -> float:
     """Steps per second of whole updates until a time has passed."""
     steps, start, elapsed = 0, time.perf_counter(), 0.0
     while not steps or elapsed < seconds:
-        update()
-        steps += PPO.num_envs * PPO.rollout_steps
+        steps += update()
         elapsed = time.perf_counter() - start
     return steps / elapsed
 
 
-def ours(game: dict[str, int], precision: Literal["fp32", "bf16"], threads: int) -> tuple[Update, Update]:
+def ours(
+    game: dict[str, int], precision: Literal["fp32", "bf16"], threads: int, ppo: PPOConfig
+) -> tuple[Update, Callable[[], None]]:
     """A training of ours, with environments in workers as by default."""
     options = tuple(f"{name}={value}" for name, value in game.items())
     config = GymConfig(
-        target=f"gym:{CATCH_ID}", ppo=PPO, env_options=options, encoding=EncoderConfig(precision=precision)
+        target=f"gym:{CATCH_ID}", ppo=ppo, env_options=options, encoding=EncoderConfig(precision=precision)
     )
     engine = GymTarget().prepare(config, Setup(threads=threads)).engine
     engine.env.reset()
-    return lambda: (engine.set_threads(threads), engine.collect(), engine.update(0.0)), engine.env.close
+
+    def update() -> int:
+        engine.collect()
+        engine.update(0.0)
+        return ppo.num_envs * ppo.rollout_steps
+
+    return update, engine.env.close
 
 
-def peer(game: dict[str, int], threads: int) -> tuple[Update, Update]:
+def peer(game: dict[str, int], threads: int, ppo: PPOConfig) -> tuple[Update, Callable[[], None]]:
     """PPO of Stable-Baselines3 with the same network: its own for large images, for small ones our layers."""
-    try:
-        import stable_baselines3
-        from stable_baselines3.common.env_util import make_vec_env
-    except ImportError:
-        raise ConfigError("Stable-Baselines3 is not installed: pip install 'cavalcade[sb3]'") from None
-    env = make_vec_env(CATCH_ID, PPO.num_envs, seed=0, env_kwargs=game)
-    samples = PPO.num_envs * PPO.rollout_steps
+    import stable_baselines3
+    from stable_baselines3.common.env_util import make_vec_env
+
+    env = make_vec_env(CATCH_ID, ppo.num_envs, seed=0, env_kwargs=game)
+    samples = ppo.num_envs * ppo.rollout_steps
+    torch.set_num_threads(threads)
     model = stable_baselines3.PPO(
-        "CnnPolicy", env, n_steps=PPO.rollout_steps, batch_size=samples // PPO.minibatches, n_epochs=PPO.epochs,
-        learning_rate=PPO.learning_rate, ent_coef=PPO.entropy_coef, device="cpu", seed=0,
+        "CnnPolicy", env, n_steps=ppo.rollout_steps, batch_size=samples // ppo.minibatches, n_epochs=ppo.epochs,
+        learning_rate=ppo.learning_rate, ent_coef=ppo.entropy_coef, device="cpu", seed=0,
         policy_kwargs={} if game["zoom"] > 1 else {"features_extractor_class": _small_extractor()},
     )  # fmt: skip
 
-    def update() -> None:
-        torch.set_num_threads(threads)  # ours has one for each of its own threads
+    def update() -> int:
         model.learn(samples, reset_num_timesteps=False)
+        return samples
 
     return update, env.close
 
