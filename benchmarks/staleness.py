@@ -224,7 +224,7 @@ def learning(given: argparse.Namespace) -> None:
     for name, (ppo, steps) in LEARNT.items():
         if given.only not in name:
             continue
-        source, updates = gym_source(name), steps // (ppo.num_envs * ppo.rollout_steps)
+        source, updates = gym_source(name), (given.steps or steps) // (ppo.num_envs * ppo.rollout_steps)
         for staleness in (0, 2):
             finals = []
             for seed in range(given.seeds):
@@ -248,6 +248,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--only", default="", help="environments of the row learning whose names contain this")
+    parser.add_argument("--steps", type=int, default=0, help="steps of a run of the row learning, instead of its own")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--games", type=int, default=20, help="games of the row cyborg")
     parser.add_argument("--cyborg", default="")
