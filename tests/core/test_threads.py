@@ -81,10 +81,17 @@ def watched(seconds_of, rounds, free_of, monkeypatch):
     return used, counted
 
 
-def test_threads_that_help_are_kept_and_nothing_is_measured_again(monkeypatch):
+def test_threads_that_help_are_kept_and_counted_once_more(monkeypatch):
     used, counted = watched(lambda threads, _: 1.0 / threads, 100, lambda _: 2, monkeypatch)
     assert used == [2] * 100
-    assert counted == [-1]
+    assert counted == [-1, 1]
+
+
+@pytest.mark.parametrize("wrong", [-1, 5], ids=["at the start", "later"])
+def test_a_wrong_count_beside_a_neighbour_is_noticed(wrong, monkeypatch):
+    """A neighbour who is there all the time; both cores seem to be free once."""
+    used, _ = watched(lambda threads, _: 0.1 if threads == 1 else 1.0, 50, lambda i: 1 + (i == wrong), monkeypatch)
+    assert used.count(2) == 1
 
 
 def test_a_neighbour_who_was_there_first_is_avoided_from_the_start(monkeypatch):
@@ -110,7 +117,7 @@ def test_counts_in_vain_become_rare(monkeypatch):
 def test_work_that_has_become_slower_is_no_neighbour(monkeypatch):
     used, counted = watched(lambda _, i: 0.06 if i < 10 else 0.6, 100, lambda _: 2, monkeypatch)
     assert used == [2] * 100
-    assert counted == [-1, 10, 11, 12]
+    assert counted == [-1, 8, 10, 11, 12]
 
 
 @pytest.mark.parametrize("threads", range(1, numba.config.NUMBA_NUM_THREADS + 1))  # pyright: ignore
@@ -130,6 +137,16 @@ def test_work_that_takes_longer_together_had_fewer_cores(sleep, monkeypatch):
         monkeypatch.setattr(threads_module, "_compute_together", lambda rounds, marks, s=seconds: sleep(s))
         assert threads_module._cores_had(np.zeros(2, np.uint64)) == pytest.approx(0.01 / seconds)
         assert free_cores(2) == free
+
+
+@pytest.mark.parametrize(
+    ("found", "free"), [((2.0, 2.0), 2), ((2.0, 1.0, 2.0, 1.0, 2.0, 1.0), 1), ((1.0, 2.0, 2.0), 2)]
+)
+def test_all_cores_must_be_free_twice_in_a_row(found, free, monkeypatch):
+    probes = iter(found)
+    monkeypatch.setattr(threads_module, "_cores_had", lambda marks: next(probes))
+    assert free_cores(2) == free
+    assert not list(probes)
 
 
 def test_nothing_is_timed_beside_neighbours(monkeypatch):

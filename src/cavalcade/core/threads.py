@@ -68,8 +68,8 @@ def free_threads() -> Iterator[None]:
 class ThreadGovernor:
     """Uses as many threads as have a core to themselves; threads that wait for one another are slow beside neighbours.
 
-    `lap` reports the seconds of each round of work. Free cores are counted at the start, after rounds much slower than
-    the best, and while there are fewer of them than threads wanted, from time to time.
+    `lap` reports the seconds of each round of work. Free cores are counted at the start and once more soon after, after
+    rounds much slower than the best, and while there are fewer of them than threads wanted, from time to time.
     """
 
     _SLOW, _PAUSE = 1.5, 0.5  # slowdown; least seconds between counts
@@ -84,21 +84,24 @@ class ThreadGovernor:
         self._set, self._count, self._most = set_threads, count_free or free_cores, numba.get_num_threads()
         self.threads = self._most
         self._best, self._since, self._patience, self._alarms = float("inf"), 0.0, self._PATIENCE, 0
+        self._confirmed = False  # counted twice: without a best round from before, slow ones do not tell
         self._adapt()
 
     def lap(self, seconds: float) -> None:
         """Reports the seconds of a round and adapts the number of threads."""
         self._since += seconds
+        self._best = min(self._best, seconds)  # on fewer threads, too: more of them must not be slower
         if self.threads < self._most:
             if self._since > self._patience:
                 self._patience = min(2 * self._patience, self._LONGEST)
                 self._adapt()
             return
         self._patience = self._PATIENCE
-        self._best = min(self._best, seconds)
-        if seconds > self._SLOW * self._best and self._since > self._PAUSE:
+        slow = seconds > self._SLOW * self._best
+        if (slow or not self._confirmed) and self._since > self._PAUSE:
+            self._confirmed = True
             self._adapt()
-            self._alarms = self._alarms + 1 if self.threads == self._most else 0
+            self._alarms = self._alarms + slow if self.threads == self._most else 0
             if self._alarms == self._FALSE_ALARMS:
                 self._best, self._alarms = seconds, 0
 
@@ -115,7 +118,8 @@ def free_cores(most: int, probes: int = _PROBES) -> int:
     """The number of threads, from 1 to `most`, that would have a core to themselves now.
 
     They compute for some milliseconds at once; how much longer that takes than for one thread tells how many cores
-    they had. The best of some probes counts.
+    they had. The best of some probes counts; that all cores are free must show twice in a row, since a probe may fit
+    between two ticks of the scheduler.
     """
     if most == 1 or config.DISABLE_JIT:
         return most
@@ -124,7 +128,10 @@ def free_cores(most: int, probes: int = _PROBES) -> int:
     try:
         free = 1
         for _ in range(probes):
-            free = max(free, min(most, round(_cores_had(marks))))
+            found = round(_cores_had(marks))
+            if found >= most:
+                found = round(_cores_had(marks))
+            free = max(free, min(most, found))
             if free == most:
                 break
     finally:
