@@ -83,7 +83,7 @@ class CnnSpec:
             found[f"{name}.weight"], found[f"{name}.bias"] = (outputs, inputs), (outputs,)
         return found | ({"log_deviation": (self.deviations,)} if self.deviations else {})
 
-    @property
+    @cached_property
     def _inputs_of_layers(self) -> list[tuple[int, int, int]]:
         """Height, width and channels of the input of each convolution, and of the dense layer."""
         h, w = self.image.height, self.image.width
@@ -187,12 +187,12 @@ class CnnSpec:
         places = [h * w for h, w, _ in after] + [1] * (len(matrices) - len(after))
         return [2 * n * at for n, at in zip(matrices, places, strict=True)]
 
-    @property
+    @cached_property
     def forward_operations(self) -> int:
         """Floating-point operations of a forward pass over one sample."""
         return sum(self._operations)
 
-    @property
+    @cached_property
     def gradient_operations(self) -> int:
         """Floating-point operations of a forward and a backward pass; pixels need no gradient."""
         return 3 * self.forward_operations - self._operations[0]
