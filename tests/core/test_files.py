@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cavalcade.core.archives import DAMAGED, read_arrays
-from cavalcade.core.files import check_file, plain_json, plain_yaml, read_text
+from cavalcade.core.files import check_file, complete_lines, plain_json, plain_yaml, read_text
 
 
 @pytest.mark.parametrize("what", ["folder", "pipe", "device", "missing", "loop"])
@@ -30,6 +30,18 @@ def test_files_have_a_size_up_to_which_they_are_read(tmp_path):
     with pytest.raises(OSError, match="more than 64 MB"):
         read_text(path)
     check_file(path)  # no limit
+
+
+def test_lines_of_a_log_are_bounded_and_complete(tmp_path):
+    path = tmp_path / "log"
+    path.write_text("one\ntwo\nthr")
+    assert list(complete_lines(path)) == ["one\n", "two\n"]
+    with path.open("r+b") as file:
+        file.truncate(1 << 40)  # a terabyte of zeros, as they come from a file system after a crash
+    with pytest.raises(ValueError, match="a line has more than 1000 bytes"):
+        list(complete_lines(path, most=1000))
+    with pytest.raises(IsADirectoryError):
+        list(complete_lines(tmp_path))
 
 
 @pytest.mark.parametrize("parse", [plain_json, plain_yaml])

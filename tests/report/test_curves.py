@@ -42,3 +42,14 @@ def test_a_run_without_an_episode_cannot_be_drawn(run):
         read_curve(run([[None]]))
     with pytest.raises(RunError, match="has no updates yet"):
         read_curve(run([]))
+
+
+def test_a_damaged_log_is_named_and_a_last_line_that_is_being_written_is_left_out(run):
+    path = run([[-4.0], [-2.0]])
+    with (path / "metrics.jsonl").open("a") as file:
+        file.write('{"return": [')
+    assert len(read_curve(path).returns) == 2
+    with (path / "metrics.jsonl").open("a") as file:
+        file.write("\n")
+    with pytest.raises(RunError, match=r"metrics\.jsonl cannot be read"):
+        read_curve(path)

@@ -6,7 +6,7 @@ import pytest
 
 from cavalcade.core.errors import RunError
 from cavalcade.runs import logs
-from cavalcade.runs.logs import Log
+from cavalcade.runs.logs import Log, check_sizes
 from cavalcade.runs.notes import add_notes
 
 
@@ -51,6 +51,12 @@ def test_a_log_that_lost_rows_is_refused(tmp_path):
     with pytest.raises(RunError, match="has 2 bytes, the checkpoint says 100"):
         Log(tmp_path / "log", offset=100)
     assert (tmp_path / "log").read_text() == "x\n"
+
+
+def test_logs_that_are_no_files_are_found_before_anything_is_written(tmp_path):
+    (tmp_path / "log").mkdir()
+    with pytest.raises(RunError, match="log cannot be read: it is not a file; restore it"):
+        check_sizes(tmp_path, {"log": 0})
 
 
 class FullDisk:

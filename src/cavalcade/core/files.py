@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,19 @@ def read_text(path: Path, most: int | None = MOST_BYTES) -> str:
     """Text of a file; raises `OSError`, or `ValueError` if it is not UTF-8."""
     check_file(path, most)
     return path.read_text()
+
+
+def complete_lines(path: Path, most: int = MOST_BYTES) -> Iterator[str]:
+    """Lines of a log, one at a time, without a last one that is still being written.
+
+    Raises `OSError`, or `ValueError` if a line has more than so many bytes or is not UTF-8.
+    """
+    check_file(path)
+    with path.open("rb") as file:
+        while (line := file.readline(most)).endswith(b"\n"):
+            yield line.decode()
+        if len(line) == most:
+            raise ValueError(f"a line has more than {most} bytes")
 
 
 def plain_json(text: str) -> Any:

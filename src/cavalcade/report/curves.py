@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from cavalcade.config.io import flat
 from cavalcade.core.errors import ConfigError, RunError
-from cavalcade.core.files import plain_json, read_text
 from cavalcade.runs.directory import open_run
 from cavalcade.runs.files import METRICS
+from cavalcade.runs.table import metrics_rows
 
 _TAIL = 0.05  # last share of a run that its final return is averaged over
 
@@ -55,7 +55,7 @@ def read_curve(path: Path) -> Curve:
     run = open_run(path)
     file = run.path / METRICS
     try:
-        rows = [plain_json(text) for text in read_text(file, None).splitlines()] if file.exists() else []
+        rows = metrics_rows(file) if file.exists() else []
         if not rows:
             raise RunError(f"{run.path} has no updates yet")
         if all(x is None for row in rows for x in row["return"]):
@@ -64,7 +64,7 @@ def read_curve(path: Path) -> Curve:
         returns = np.array([[np.nan if x is None else x for x in row["return"]] for row in rows], np.float64)
         episodes = np.array([row["episodes"] for row in rows], np.float64) / policies
         seconds = np.array([row["seconds"] for row in rows], np.float64)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError) as error:
         raise RunError(f"{file} cannot be read ({type(error).__name__})") from None
     return Curve(run.path.name, episodes, returns, seconds, flat(run.config()))
 

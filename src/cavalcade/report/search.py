@@ -1,6 +1,5 @@
 """The report of a search: ranking, course, effects of precedences, compliance against reward."""
 
-import csv
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from cavalcade.core.errors import RunError
 from cavalcade.core.files import plain_json, read_text
 from cavalcade.report.page import heading, page, paragraph, picture, table
 from cavalcade.runs.files import SEARCH, SUMMARY
+from cavalcade.runs.table import csv_rows
 from cavalcade.search.verdict import iqm
 
 _BARS = 25
@@ -65,10 +65,9 @@ def read_search(path: Path) -> tuple[dict[str, Any], list[dict[str, str]]]:
     """Summary and rows of search.csv."""
     try:
         summary = plain_json(read_text(path / SUMMARY))
-        with (path / SEARCH).open(newline="") as file:
-            return summary, list(csv.DictReader(file))
     except (OSError, ValueError) as error:
         raise RunError(f"{path} has no finished search to report on ({type(error).__name__})") from None
+    return summary, csv_rows(path / SEARCH)
 
 
 def ranking_figure(summary: dict[str, Any], names: dict[str, str]) -> Figure:

@@ -7,12 +7,18 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from cavalcade.core.errors import RunError
+from cavalcade.core.files import check_file
 
 ROWS, SECONDS = 100, 2.0
 
 
 def check_size(path: Path, offset: int | None) -> None:
-    """Raises `RunError` if a log is shorter than a checkpoint says."""
+    """Raises `RunError` if a log is not a file, or shorter than a checkpoint says."""
+    if path.exists():
+        try:
+            check_file(path)
+        except OSError as error:
+            raise RunError(f"{path} cannot be read: {error.strerror}; restore it") from None
     size = path.stat().st_size if path.exists() else 0
     if offset is not None and size < offset:
         raise RunError(f"{path} has {size} bytes, the checkpoint says {offset}; the log was truncated, restore it")

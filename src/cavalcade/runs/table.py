@@ -1,11 +1,11 @@
 """Logs of a run as tables: a pandas DataFrame if pandas is installed, else columns by name."""
 
 import csv
-import json
 from pathlib import Path
 from typing import Any
 
 from cavalcade.core.errors import RunError
+from cavalcade.core.files import complete_lines, plain_json
 
 _SHOWN = 10  # rows printed at either end
 
@@ -46,18 +46,17 @@ def table(rows: list[dict[str, Any]]) -> Any:
     return pd.DataFrame(columns)
 
 
-def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """Rows of metrics.jsonl, one per update and policy; an incomplete last line is ignored."""
-    found = []
+def metrics_rows(path: Path) -> list[dict[str, Any]]:
+    """Rows of metrics.jsonl, one per update; an incomplete last line is ignored."""
     try:
-        with path.open() as file:
-            for line in file:
-                if not line.endswith("\n"):
-                    break
-                found += _by_policy(json.loads(line))
+        return [plain_json(line) for line in complete_lines(path)]
     except (OSError, ValueError) as error:
         raise RunError(f"{path} cannot be read ({type(error).__name__}); restore it") from None
-    return found
+
+
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+    """Rows of metrics.jsonl, one per update and policy."""
+    return [row for update in metrics_rows(path) for row in _by_policy(update)]
 
 
 def _by_policy(row: dict[str, Any]) -> list[dict[str, Any]]:
@@ -70,13 +69,17 @@ def _by_policy(row: dict[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
+def csv_rows(path: Path) -> list[dict[str, str]]:
+    """Rows of a CSV log; an incomplete last line is ignored."""
+    try:
+        return list(csv.DictReader(complete_lines(path)))
+    except (OSError, ValueError, csv.Error) as error:
+        raise RunError(f"{path} cannot be read ({type(error).__name__}); restore it") from None
+
+
 def read_csv(path: Path) -> list[dict[str, Any]]:
     """Rows of a CSV log, with numbers parsed."""
-    try:
-        with path.open(newline="") as file:
-            return [{name: _number(value) for name, value in row.items()} for row in csv.DictReader(file)]
-    except (OSError, ValueError) as error:
-        raise RunError(f"{path} cannot be read ({type(error).__name__}); restore it") from None
+    return [{name: _number(value) for name, value in row.items()} for row in csv_rows(path)]
 
 
 def _number(text: str) -> Any:

@@ -1,6 +1,5 @@
 """Policies of a search, as ordinary policies that follow an order."""
 
-import csv
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +7,6 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from cavalcade.core.errors import ConfigError, RunError
-from cavalcade.core.files import MOST_BYTES, check_file
 from cavalcade.envs.cage2.env import extras_bits
 from cavalcade.envs.cage2.observe import num_values
 from cavalcade.envs.cage2.scenario import NUM_ACTIONS
@@ -19,6 +17,7 @@ from cavalcade.ppo.mlp_policy import MlpPolicy
 from cavalcade.ppo.returns import reward_scale
 from cavalcade.ppo.state import scaling_from
 from cavalcade.runs.files import SEARCH
+from cavalcade.runs.table import csv_rows
 from cavalcade.search.config import SearchConfig
 from cavalcade.search.directory import open_search
 from cavalcade.search.domains import domain_of, subtasks_of
@@ -56,12 +55,7 @@ def load_search_policy(path: str | Path, order: str = BEST, member: int | None =
 
 def read_rows(path: Path) -> list[dict[str, str]]:
     """Rows of search.csv: the finished trainings."""
-    try:
-        check_file(path / SEARCH, MOST_BYTES)
-        with (path / SEARCH).open(newline="") as file:
-            return list(csv.DictReader(file))
-    except (OSError, ValueError, csv.Error) as error:
-        raise RunError(f"{path / SEARCH} cannot be read ({type(error).__name__}); restore it") from None
+    return csv_rows(path / SEARCH)
 
 
 def _named(path: Path, config: SearchConfig, rows: list[dict[str, str]], order: str) -> str:
