@@ -17,7 +17,7 @@ CARDS = ROOT / "src" / "cavalcade" / "models"
 Rows = Iterator[list[str]]
 _REFERENCE = re.compile(r"\{(.+?)\}")  # in a recorded table: {figure: row: column}
 _NO_VERBS = ("recipes", "environments", "spaces")  # of the part options
-_FAULTS = ("crashes", "chains", "files", "options")
+_FAULTS = ("crashes", "chains", "files", "options", "disks", "resources")
 _REDS, _HORIZONS = ("bline", "meander"), (30, 50, 100)
 _REDS_SHOWN = {"bline": "B_line", "meander": "Meander"}
 

@@ -1,5 +1,6 @@
 """Environments in Ray actors: the same games as elsewhere; whole rollouts, never too old; nodes may be lost."""
 
+import itertools
 import json
 from dataclasses import replace
 
@@ -151,11 +152,11 @@ def test_lost_actors_repeat_and_hide_nothing(cluster, capfd):
 
 
 def end(pool, actor):
-    """Kills an actor, and waits until it is dead."""
+    """Kills an actor, and waits until it is dead: it may answer for a while."""
     pool.ray.kill(pool.actors[actor])
+    answers = (pool.ray.get(pool.actors[actor].apply.remote(id)) for _ in itertools.count())
     with pytest.raises(pool.ray.exceptions.RayActorError):
-        while True:  # it may answer for a while
-            pool.ray.get(pool.actors[actor].apply.remote(id))
+        list(answers)
 
 
 def test_an_actor_that_hangs_is_replaced(cluster, tmp_path, monkeypatch, capfd):
