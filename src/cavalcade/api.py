@@ -18,6 +18,7 @@ from cavalcade.config.io import from_dict, merged, nested
 from cavalcade.config.presets import hardware, recipe
 from cavalcade.core.contract import Environment
 from cavalcade.core.errors import ConfigError, RunError
+from cavalcade.core.files import plain_json, read_text
 from cavalcade.envs.cage2.protocol import REDS
 from cavalcade.envs.cage2.red_choice import Red
 from cavalcade.policy.module import MakeModule, path_of
@@ -27,7 +28,7 @@ from cavalcade.runs import policies
 from cavalcade.runs.directory import RunDirectory, is_search, new_path, open_run, write_whole
 from cavalcade.runs.files import EPISODES, METRICS, REPORT, SEARCH, SUMMARY
 from cavalcade.runs.history import read_history
-from cavalcade.runs.table import read_csv, read_metrics, table
+from cavalcade.runs.table import csv_rows, read_csv, read_metrics, table
 from cavalcade.runs.training import Outcome, Training, stop_on_signal
 from cavalcade.runs.waiting import PREPARING, waiting
 from cavalcade.search import directory as search_directory
@@ -122,7 +123,7 @@ class SearchRun:
     def summary(self) -> dict[str, Any]:
         """Contents of summary.json; see docs/workflow-search.md."""
         try:
-            return json.loads((self.path / SUMMARY).read_text())
+            return plain_json(read_text(self.path / SUMMARY))
         except (OSError, ValueError):
             raise RunError(
                 f"{self.path} has no {SUMMARY} yet; resume with: cavalcade search --resume {self.path}"
@@ -321,9 +322,12 @@ def _finish_search(running: "Search", quiet: bool) -> None:
         from cavalcade.report.search import search_report  # matplotlib takes a second to import
         from cavalcade.search.conclusion import conclude
 
-        found = conclude(running)
-        write_whole(running.run.path / REPORT, search_report(running.run.path))
-        text = f"\n{found.text}\nreport {running.run.path / REPORT}"
+        run, found = running.run, conclude(running)
+        report = search_report(found.plain, csv_rows(run.path / SEARCH))
+        run.check_files(SUMMARY, REPORT)  # before one of them is written
+        write_whole(run.path / SUMMARY, json.dumps(found.plain, indent=1))
+        write_whole(run.path / REPORT, report)
+        text = f"\n{found.text}\nreport {run.path / REPORT}"
     if not quiet:
         print(text)
 

@@ -5,7 +5,10 @@ import csv
 import functools
 import io
 import json
+import os
 import re
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -92,6 +95,31 @@ def test_a_summary_and_a_report_are_left(finished):
     assert page.count("<svg") == 4
     assert "<script" not in page
     assert 'src="http' not in page
+
+
+@pytest.mark.parametrize("name", ["report.html", "summary.json"])
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo])
+def test_what_is_no_file_is_not_written_and_nothing_else_is(capsys, finished, tmp_path, name, make):
+    run_in = Path(shutil.copytree(finished, tmp_path / "search"))
+    (run_in / name).unlink()
+    make(run_in / name)
+    others = {path: path.read_bytes() for path in run_in.iterdir() if path.is_file()}
+    words = f"{name} cannot be written: it is not a file; remove it"
+    assert words in refused(capsys, "search", "--resume", run_in, "--quiet")
+    assert others == {path: path.read_bytes() for path in others}
+
+
+def test_damaged_logs_of_a_search_are_refused_before_anything_is_written(capsys, finished, tmp_path):
+    run_in = Path(shutil.copytree(finished, tmp_path / "search"))
+    damaged = bytearray((run_in / "search.csv").read_bytes())
+    damaged[-10] ^= 0x80  # no UTF-8
+    (run_in / "search.csv").write_bytes(damaged)
+    (run_in / "summary.json").write_text("as before")
+    assert "search.csv cannot be read" in refused(capsys, "search", "--resume", run_in, "--quiet")
+    assert (run_in / "summary.json").read_text() == "as before"
+    (run_in / "decisions.jsonl").unlink()
+    os.mkfifo(run_in / "decisions.jsonl")
+    assert "decisions.jsonl cannot be read" in refused(capsys, "search", "audit", run_in)
 
 
 def test_report_draws_a_search_again(capsys, finished, tmp_path):

@@ -36,6 +36,8 @@ def test_lines_of_a_log_are_bounded_and_complete(tmp_path):
     path = tmp_path / "log"
     path.write_text("one\ntwo\nthr")
     assert list(complete_lines(path)) == ["one\n", "two\n"]
+    assert list(complete_lines(path, end=4)) == ["one\n"]
+    assert list(complete_lines(path, end=0)) == []
     with path.open("r+b") as file:
         file.truncate(1 << 40)  # a terabyte of zeros, as they come from a file system after a crash
     with pytest.raises(ValueError, match="a line has more than 1000 bytes"):

@@ -94,7 +94,7 @@ def test_shards_of_several_orders_end_the_same(cluster, undisturbed, tmp_path):
 
 def test_decisions_can_be_made_again_from_the_log(cluster, tmp_path):
     found = search(tmp_path / "a", replace(TINY, **ON_RAY, confirm=0))
-    decisions = read((tmp_path / "a" / DECISIONS).read_text())
+    decisions = read(tmp_path / "a")
     assert len(decisions) == len(found.results) == 7
     assert any(len(d.known) < d.made for d in decisions)  # nobody waited for the slowest
     chosen = again(found.config, found.orders, found.results, decisions)

@@ -15,9 +15,11 @@ from cavalcade.core.errors import ConfigError, StateError, WorkerError
 from cavalcade.policy.heads import Choice, Choices, Point
 from cavalcade.policy.mlp import MlpSpec
 from cavalcade.ppo.collectors.fragments import FragmentCpuEngine, FragmentTorchEngine, fragment_engine
+from cavalcade.ppo.collectors.lead import Lead
 from cavalcade.ppo.draws import uniform_draws
 from cavalcade.ppo.engines.torch import TorchEngine
 from cavalcade.ppo.keys import environment_keys
+from cavalcade.vector.fragments import Fragment
 from cavalcade.vector.hosted import Hosted
 from cavalcade.vector.player import Perceptron, uniform
 from cavalcade.vector.source import gym_source
@@ -66,6 +68,39 @@ def test_experience_is_never_too_old_and_comes_in_order(made, staleness):
             assert when[0] > last.get(x[0, 2], -1)  # no fragment is missing its past, none comes twice
             last[x[0, 2]] = when[-1]
     assert max(ages) >= 1
+
+
+def test_workers_play_no_further_ahead_than_the_learner_needs(made):
+    """A learner slower than its workers soon learns from experience of one update before, whatever the limit."""
+    engine = made(4)
+    for update in range(12):
+        engine.collect()
+        while not engine.env.pool._all["asleep"][:2].all():  # until no worker may play on
+            time.sleep(0.001)
+        engine.update(update / 12)
+    assert engine.ages == [1, 1]
+
+
+def test_the_lead_grows_while_a_worker_is_idle_and_shrinks_when_nobody_waits():
+    one, other = (Fragment(worker, 0, 0, {}, np.zeros(0, np.int64)) for worker in (0, 1))
+    lead = Lead(3)
+
+    def updates_until_it_shrinks():
+        lead.waits([one])  # worker 1 plays, worker 0 is idle
+        assert lead.fragments == 2
+        return next(count for count in itertools.count(1) if lead.never_waited() or lead.fragments == 1)
+
+    first, second, third = (updates_until_it_shrinks() for _ in range(3))
+    assert second == 2 * first
+    assert third == 2 * second
+    for _ in range(third):
+        lead.never_waited()
+    assert updates_until_it_shrinks() == first  # one fragment sufficed for long enough
+    lead.waits([])  # both play
+    assert lead.fragments == 1
+    for expected in (2, 3, 3):
+        lead.waits([one, other] * 3)
+        assert lead.fragments == expected
 
 
 def test_the_learner_waits_for_a_fragment_that_would_be_too_old(made, tmp_path):

@@ -8,7 +8,7 @@ from cavalcade.cli.parse import check_folder, parse
 from cavalcade.core.errors import CavalcadeError, ConfigError, RunError
 from cavalcade.report.curves import read_curve
 from cavalcade.report.page import save_picture
-from cavalcade.report.search import search_report, summary_figure
+from cavalcade.report.search import read_search, search_report, summary_figure
 from cavalcade.report.training import curve_figure, training_report
 from cavalcade.runs.directory import write_whole
 from cavalcade.runs.files import REPORT, SEARCH, SUMMARY
@@ -62,7 +62,8 @@ def run(args: list[str]) -> int:
         if options.member is not None:
             raise ConfigError(f"member is {options.member}; {first} is a search, its report shows all: leave it out")
         try:
-            text, figure = search_report(first), summary_figure(first)
+            summary, rows = read_search(first)
+            text, figure = search_report(summary, rows), summary_figure(summary)
         except CavalcadeError:
             raise
         except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError) as error:

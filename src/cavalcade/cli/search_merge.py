@@ -70,11 +70,7 @@ def audit(args: list[str]) -> int:
     """Prints whether the log leads to the same decisions; returns 1 if not."""
     path = parse(AuditOptions, args, "search audit").run
     config, checkpoint = open_search(path).config(), load_checkpoint(checkpoint_in(path))
-    try:
-        end = int(checkpoint.info["logs"].get(DECISIONS, 0))
-        decisions = read((path / DECISIONS).read_bytes()[:end].decode())
-    except (OSError, ValueError, TypeError) as error:
-        raise RunError(f"{path / DECISIONS} cannot be read ({type(error).__name__}); restore it") from None
+    decisions = read(path, int(checkpoint.info["logs"].get(DECISIONS, 0)))
     subtasks = subtasks_of(config)
     orders, differ = subtasks.orders(), 0
     with waiting(f"making {len(decisions)} decisions again"):

@@ -27,17 +27,20 @@ def read_text(path: Path, most: int | None = MOST_BYTES) -> str:
     return path.read_text()
 
 
-def complete_lines(path: Path, most: int = MOST_BYTES) -> Iterator[str]:
-    """Lines of a log, one at a time, without a last one that is still being written.
+def complete_lines(path: Path, end: float = float("inf"), most: int = MOST_BYTES) -> Iterator[str]:
+    """Lines of a log that begin before an offset, one at a time, without a last one that is still being written.
 
     Raises `OSError`, or `ValueError` if a line has more than so many bytes or is not UTF-8.
     """
     check_file(path)
     with path.open("rb") as file:
-        while (line := file.readline(most)).endswith(b"\n"):
+        while file.tell() < end:
+            line = file.readline(most)
+            if not line.endswith(b"\n"):
+                if len(line) == most:
+                    raise ValueError(f"a line has more than {most} bytes")
+                return
             yield line.decode()
-        if len(line) == most:
-            raise ValueError(f"a line has more than {most} bytes")
 
 
 def plain_json(text: str) -> Any:

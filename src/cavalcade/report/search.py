@@ -20,9 +20,8 @@ _BARS = 25
 _MUTED, _GREY = 0.25, (0.85, 0.85, 0.85, 1.0)  # share of the colour of uncertain effects; pairs that never bind
 
 
-def search_report(path: Path) -> str:
-    """HTML report of a finished search."""
-    summary, rows = read_search(path)
+def search_report(summary: dict[str, Any], rows: list[dict[str, str]]) -> str:
+    """HTML report of a finished search; see `read_search`."""
     names = _short_names(summary)
     return page(
         f"Workflow search on {summary['config']['target']}",
@@ -93,9 +92,8 @@ def ranking_figure(summary: dict[str, Any], names: dict[str, str]) -> Figure:
     return figure
 
 
-def summary_figure(path: Path) -> Figure:
+def summary_figure(summary: dict[str, Any]) -> Figure:
     """The ranking as a separate figure."""
-    summary, _ = read_search(path)
     return ranking_figure(summary, _short_names(summary))
 
 

@@ -20,7 +20,7 @@ from cavalcade.config.base import RunConfig
 from cavalcade.config.io import as_dict, differences, from_dict
 from cavalcade.config.presets import file_name
 from cavalcade.core.errors import ConfigError, RunError
-from cavalcade.core.files import plain_json, plain_yaml, read_text
+from cavalcade.core.files import check_file, plain_json, plain_yaml, read_text
 from cavalcade.core.version import __version__
 from cavalcade.runs.checkpoint import Checkpoint, checkpoints, clear_aside, load_checkpoint
 from cavalcade.runs.durable import make_folder, replacing
@@ -87,6 +87,15 @@ class RunDirectory(Generic[C]):
             raise RunError(
                 f"{self.path} already contains a run; resume with --resume {self.path}, or choose another --run"
             )
+
+    def check_files(self, *names: str) -> None:
+        """Raises `RunError` if one that is to be written is there and is not a file: a folder, a pipe."""
+        for path in (self.path / name for name in names):
+            try:
+                if path.exists():
+                    check_file(path)
+            except OSError as error:
+                raise RunError(f"{path} cannot be written: {error.strerror}; remove it") from None
 
     def write_config(self, config: C) -> None:
         """Writes the configuration; from then on the directory contains a run."""

@@ -11,8 +11,8 @@ import numpy as np
 
 from cavalcade.config.io import as_dict
 from cavalcade.core.errors import RunError
+from cavalcade.core.files import plain_json, read_text
 from cavalcade.core.statistics import half_interval
-from cavalcade.runs.directory import write_whole
 from cavalcade.runs.files import SUMMARY
 from cavalcade.search.analysis import Findings, findings
 from cavalcade.search.members import SEARCHING, Result
@@ -28,11 +28,11 @@ class Conclusion:
 
     findings: Findings
     text: str  # to print
-    plain: dict[str, Any]  # for JSON
+    plain: dict[str, Any]  # contents of summary.json
 
 
 def conclude(search: Search) -> Conclusion:
-    """Analyses a finished search and writes summary.json."""
+    """Analyses a finished search."""
     found = findings(search.config, search.subtasks, search.orders, search.results, search.belief())
     trained = {r.member.order for r in search.results if r.member.purpose == SEARCHING and r.member.order >= 0}
     facts = {
@@ -49,14 +49,13 @@ def conclude(search: Search) -> Conclusion:
         **facts,
         **plain_findings(found, search.subtasks, search.orders, search.results),
     }
-    write_whole(search.run.path / SUMMARY, json.dumps(plain, indent=1))
     text = (
         f"{summary(found, search.subtasks, search.orders)}\n\n"
         f"{facts['orders_trained']} orders in {facts['trainings']} trainings, {search.used:,.0f} episodes of search, "
         f"{search.steps:,} steps in {search.seconds:.1f} s: {facts['steps_per_second']:,.0f} steps/s; "
         f"scoring took {facts['scoring_share']:.1%}"
     )
-    return Conclusion(found, text, plain)
+    return Conclusion(found, text, json.loads(json.dumps(plain)))
 
 
 def plain_findings(
@@ -106,7 +105,7 @@ def over_seeds(path: Path, seeds: list[int]) -> str:
     rows = []
     for seed in seeds:
         try:
-            rows.append(json.loads((path / f"seed-{seed}" / SUMMARY).read_text()))
+            rows.append(plain_json(read_text(path / f"seed-{seed}" / SUMMARY)))
         except (OSError, ValueError) as error:
             raise RunError(f"{path / f'seed-{seed}' / SUMMARY} cannot be read ({type(error).__name__})") from None
     for seed, row in zip(seeds, rows, strict=True):

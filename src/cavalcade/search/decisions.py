@@ -6,10 +6,14 @@ decision the results known, in sequence of arrival, and the orders still in trai
 
 import json
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
+from cavalcade.core.errors import RunError
+from cavalcade.core.files import complete_lines, plain_json
+from cavalcade.runs.files import DECISIONS
 from cavalcade.search.analysis import comparable
 from cavalcade.search.config import SearchConfig
 from cavalcade.search.domains import given_orders
@@ -93,7 +97,9 @@ def again(
     return found
 
 
-def read(text: str) -> list[Decision]:
-    """Parses the decisions of a log."""
-    rows: list[dict[str, Any]] = [json.loads(line) for line in text.splitlines()]
-    return [Decision(**row) for row in rows]
+def read(path: Path, end: float = float("inf")) -> list[Decision]:
+    """The decisions in the log of a search, up to an offset."""
+    try:
+        return [Decision(**plain_json(line)) for line in complete_lines(path / DECISIONS, end)]
+    except (OSError, ValueError, TypeError) as error:
+        raise RunError(f"{path / DECISIONS} cannot be read ({type(error).__name__}); restore it") from None

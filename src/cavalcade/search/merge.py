@@ -10,7 +10,6 @@ from cavalcade.core.errors import RunError
 from cavalcade.runs.checkpoint import load_checkpoint
 from cavalcade.runs.directory import checkpoint_in
 from cavalcade.runs.durable import make_folder, replacing
-from cavalcade.runs.files import DECISIONS
 from cavalcade.search.config import SearchConfig
 from cavalcade.search.decisions import Decision, read
 from cavalcade.search.directory import open_search
@@ -62,10 +61,7 @@ def _add(shares: Shares, which: int, path: Path) -> None:
     info = checkpoint.info
     shares.paths[which] = path
     shares.results |= {r.member.number: r for r in results_of(info)}
-    try:
-        shares.decisions |= {d.number: d for d in read((path / DECISIONS).read_text())}
-    except (OSError, ValueError, TypeError) as error:
-        raise RunError(f"{path / DECISIONS} cannot be read ({type(error).__name__}); restore it") from None
+    shares.decisions |= {d.number: d for d in read(path)}
     shares.members = max(shares.members, int(info["members"]))
     shares.updates += int(info["update"])
     shares.seconds += float(info["seconds"])

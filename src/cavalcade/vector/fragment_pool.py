@@ -69,6 +69,7 @@ class FragmentPool(Supervisor, WorkerPool):
         self._file = anonymous_file(self._bytes)
         self._all = arrays(mmap.mmap(self._file, self._bytes), self._fields)
         self._all["newest"][:] = self._all["stamp"][:] = -1
+        self._all["lead"][:] = 1
         self._all["keys"][:] = plan.keys
         try:
             for w in range(workers):
@@ -160,6 +161,13 @@ class FragmentPool(Supervisor, WorkerPool):
         """Continues after so many steps; to be called before the first fragment, or before a reset."""
         self._clock = clock
 
+    def allow(self, fragments: int) -> None:
+        """Sets how many finished fragments of a worker may wait to be taken."""
+        if fragments != self._all["lead"][0]:
+            self._all["lead"][0] = fragments
+            for worker in self.workers.values():
+                self._wake(worker)
+
     def wait(self) -> None:
         """Waits for another fragment, or for a worker to be replaced."""
         a, plan = self._all, self._plan
@@ -184,7 +192,7 @@ class FragmentPool(Supervisor, WorkerPool):
         for worker in list(self.workers.values()):
             w, done = worker.index, int(a["done"][worker.index])
             limit = self._timeout if a["ready"][w] else max(self._timeout, STARTING)
-            if done != self._seen[w] or done // plan.steps - a["taken"][w] >= plan.limit:
+            if done != self._seen[w] or done // plan.steps - a["taken"][w] >= a["lead"][0]:
                 self._seen[w], self._since[w] = done, now
             elif now - self._since[w] > limit:
                 worker.ask_where()

@@ -1,9 +1,9 @@
 """Fragments: T steps that workers play by themselves with a copy of the policy, and who brings them.
 
 A learner publishes its policy under a version number and takes fragments as they are finished. Each worker has at most
-`limit` fragments begun or finished but not taken. The learner takes as many per update as there are workers, the oldest
-first, and before each update waits for those that would be `limit` updates old after it. Then no fragment is ever older
-than `limit` updates when it is learnt from, and none is thrown away.
+`limit` fragments begun or finished but not taken, fewer as long as the learner never waits. The learner takes as many
+per update as there are workers, the oldest first, and before each update waits for those that would be `limit` updates
+old after it. Then no fragment is ever older than `limit` updates when it is learnt from, and none is thrown away.
 """
 
 from collections.abc import Mapping
@@ -57,6 +57,10 @@ class FragmentSource(Protocol):
         """Fragments that are ready to be taken; those of one worker in order."""
         ...
 
+    def allow(self, fragments: int) -> None:
+        """Sets how many finished fragments of a worker may wait to be taken, from 1 to the plan's limit."""
+        ...
+
     def wait(self) -> None:
         """Waits for another fragment, or for a worker to be replaced."""
         ...
@@ -108,6 +112,7 @@ def fragment_layout(plan: FragmentPlan, num_envs: int, shapes: Shapes, workers: 
         "policy": ((2, size), "float32"),  # weights, shift and scale of two versions
         "stamp": ((2,), "int64"),  # their versions; −1 while they are written
         "newest": ((1,), "int64"),
+        "lead": ((1,), "int64"),  # fragments that a worker may have finished and that are not taken
         "clock": ((1,), "int64"),  # steps before the first fragment
         "done": ((workers,), "int64"),  # steps played
         "begun": ((workers,), "int64"),  # fragments begun

@@ -102,6 +102,7 @@ class RayFragments:
         self._steps = np.zeros(len(self.groups), np.int64)  # of each actor's environments
         self._taken = self._steps.copy()
         self._numbers = [0] * len(self.groups)
+        self._lead = 1  # fragments of an actor that may wait to be taken
         self._ready: list[Fragment] = []
         self._past: dict[int, Past] = {}  # of actors that were replaced and have not answered yet
         self._latest = {name: getattr(pool.shared, name).copy() for name in (*_SHOWN, *IDENTITY)}  # delivered
@@ -143,6 +144,13 @@ class RayFragments:
     def set_clock(self, clock: int) -> None:
         """Continues after so many steps."""
         self._steps[:] = self._taken[:] = clock
+
+    def allow(self, fragments: int) -> None:
+        """Sets how many finished fragments of an actor may wait to be taken."""
+        if fragments != self._lead:
+            self._lead = fragments
+            if self._eager:
+                self._ask_idle()
 
     def wait(self) -> None:
         """Waits for one fragment, or until an actor is replaced; others continue if theirs can be used in time."""
@@ -206,7 +214,7 @@ class RayFragments:
         """Requests fragments from idle actors, as many as can be used before they are too old."""
         waiting = np.bincount([one.worker for one in self._ready], minlength=len(self.groups))
         for actor in range(len(self.groups)):
-            if actor not in self._tasks and waiting[actor] < self._plan.limit:
+            if actor not in self._tasks and waiting[actor] < self._lead:
                 self._begin(actor)
 
     def _begin(self, actor: int) -> None:

@@ -200,7 +200,7 @@ def serve_pipe(fields, rows, task):
 
 
 def serve_fragments(fields, shared, rows, task):
-    """Plays fragments with the newest policy, up to `slots` more than the parent has taken.
+    """Plays fragments with the newest policy, up to `lead` more than the parent has taken.
 
     `done` counts steps and `begun` fragments, across restarts of the worker: a new process continues the fragment
     in which the one before it died, and truncates the episodes that were lost with it. A fragment is announced with the
@@ -213,14 +213,14 @@ def serve_fragments(fields, shared, rows, task):
     done, begun, taken, version, granted = (
         shared[name][w : w + 1] for name in ("done", "begun", "taken", "version", "granted")
     )
-    newest, stamp, asleep, closing = (shared[name] for name in ("newest", "stamp", "asleep", "closing"))
+    newest, lead, stamp, asleep, closing = (shared[name] for name in ("newest", "lead", "stamp", "asleep", "closing"))
     player = load(task["player"]).Player(rows, fields, start, stop, task["policy"], shared["keys"][mine])
     bell, fresh = select.poll(), True
     bell.register(task["go"], select.POLLIN)
     shared["ready"][w] = True
 
     def must_wait():
-        return newest[0] < 0 or done[0] // steps - taken[0] >= slots
+        return newest[0] < 0 or done[0] // steps - taken[0] >= lead[0]
 
     while not closing[0]:
         if must_wait():

@@ -16,6 +16,7 @@ from torch import Tensor
 from cavalcade.core.jit import kernel
 from cavalcade.core.threads import few_threads
 from cavalcade.core.timer import Timer
+from cavalcade.ppo.collectors.lead import Lead
 from cavalcade.ppo.gae import discounted_moments
 from cavalcade.ppo.rollout import Episodes
 from cavalcade.ppo.state import HyperParams, SavedTensors
@@ -45,7 +46,7 @@ class FragmentCollector:
 
     def __init__(self, env: Hosted, plan: FragmentPlan, staleness: int):
         self._env, self._staleness = env, staleness
-        self._source = _source(env, plan, eager=staleness > 0)
+        self._source, self._lead = _source(env, plan, eager=staleness > 0), Lead(plan.limit)
         self.ages: list[int] = []  # of the fragments taken last, in updates
         self._began, self._waits = time.perf_counter(), False
 
@@ -65,9 +66,15 @@ class FragmentCollector:
         """Publishes a policy; waits for as many fragments as there are workers and returns them, the oldest first."""
         source, limit, start = self._source, max(self._staleness, 1), time.perf_counter()
         source.publish(version, values)
-        count = len(source.groups)
+        count, waited = len(source.groups), False
         while len(found := source.finished()) < count or any(version - v >= limit for v in source.playing()):
+            waited = True
+            self._lead.waits(found)
+            source.allow(self._lead.fragments)
             source.wait()
+        if not waited:
+            self._lead.never_waited()
+            source.allow(self._lead.fragments)
         taken = sorted(found, key=lambda one: (one.version, one.number, one.worker))[:count]
         if self._staleness < 2:  # one of each worker: results must not depend on the order of arrival
             taken.sort(key=lambda one: one.worker)
