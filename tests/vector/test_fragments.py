@@ -14,7 +14,7 @@ from cavalcade.config import HostConfig, PPOConfig
 from cavalcade.core.errors import ConfigError, StateError, WorkerError
 from cavalcade.policy.heads import Choice, Choices, Point
 from cavalcade.policy.mlp import MlpSpec
-from cavalcade.ppo.collectors.fragments import FragmentCpuEngine, FragmentTorchEngine, fragment_engine
+from cavalcade.ppo.collectors.fragments import FragmentCpuEngine, FragmentTorchEngine, fragment_engine, policy_values
 from cavalcade.ppo.collectors.lead import Lead
 from cavalcade.ppo.draws import uniform_draws
 from cavalcade.ppo.engines.torch import TorchEngine
@@ -73,12 +73,23 @@ def test_experience_is_never_too_old_and_comes_in_order(made, staleness):
 def test_workers_play_no_further_ahead_than_the_learner_needs(made):
     """A learner slower than its workers soon learns from experience of one update before, whatever the limit."""
     engine = made(4)
-    for update in range(12):
+    for update in range(30):
         engine.collect()
         while not engine.env.pool._all["asleep"][:2].all():  # until no worker may play on
             time.sleep(0.001)
-        engine.update(update / 12)
+        engine.update(update / 30)
     assert engine.ages == [1, 1]
+
+
+def test_fragments_that_are_finished_before_the_learner_waits_are_noticed(made):
+    """The learner looks, finds nothing, is held up while all workers finish, and then waits."""
+    engine = made(3)
+    pool = engine.env.pool
+    pool.publish(0, policy_values(engine))
+    while not pool._all["asleep"][:2].all():
+        time.sleep(0.001)
+    pool.wait(known=0)
+    assert len(pool.finished()) == 2
 
 
 def test_the_lead_grows_while_a_worker_is_idle_and_shrinks_when_nobody_waits():
@@ -109,11 +120,11 @@ def test_the_learner_waits_for_a_fragment_that_would_be_too_old(made, tmp_path):
     pool, waits, ages = engine.env.pool, [], []
     original = pool.wait
 
-    def wait():
+    def wait(known):
         if (tmp_path / "flag").exists() and not gate.exists() and len(pool.finished()) >= 2:
             waits.append(engine.state.updates)  # enough fragments are there, and still it waits
             gate.touch()
-        original()
+        original(known)
 
     pool.wait = wait
     for _ in range(8):

@@ -132,7 +132,7 @@ def test_lost_actors_repeat_and_hide_nothing(cluster, capfd):
     for update in range(10):
         if update in (3, 4):
             while learner.env.restarts < update - 3 or 0 in source._past:  # until the one before was noticed, and plays
-                source.wait()
+                source.wait(len(source.finished()))
             end(pool, 0)
         ended = learner.collect()
         broken += int((ended.kind == learner.env.episode_kind_names.index(BROKEN)).sum())

@@ -168,19 +168,22 @@ class FragmentPool(Supervisor, WorkerPool):
             for worker in self.workers.values():
                 self._wake(worker)
 
-    def wait(self) -> None:
-        """Waits for another fragment, or for a worker to be replaced."""
-        a, plan = self._all, self._plan
-        assert plan
-        before = self.restarts, (a["done"] // plan.steps).sum()
+    def wait(self, known: int) -> None:
+        """Waits until more than `known` fragments are ready to be taken, or a worker is replaced."""
+        a, restarts = self._all, self.restarts
         self.waits += 1
-        while before == (self.restarts, (a["done"] // plan.steps).sum()):
+        while self._ready() <= known and self.restarts == restarts:
             a["asleep"][-1] = True
             fence()
-            if before[1] == (a["done"] // plan.steps).sum():
+            if self._ready() <= known:
                 self._sleep(self._died)
             a["asleep"][-1] = False
             self._check_progress()
+
+    def _ready(self) -> int:
+        """The number of fragments that are ready to be taken."""
+        assert self._plan
+        return int((self._all["done"] // self._plan.steps - self._all["taken"]).sum())
 
     def _check_progress(self) -> None:
         """Now and then, replaces workers that have work to do and made no progress for too long."""

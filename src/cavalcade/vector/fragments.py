@@ -61,8 +61,8 @@ class FragmentSource(Protocol):
         """Sets how many finished fragments of a worker may wait to be taken, from 1 to the plan's limit."""
         ...
 
-    def wait(self) -> None:
-        """Waits for another fragment, or for a worker to be replaced."""
+    def wait(self, known: int) -> None:
+        """Waits until more than `known` fragments are ready to be taken, or a worker is replaced."""
         ...
 
     def take(self, fragment: Fragment) -> None:

@@ -152,28 +152,28 @@ class RayFragments:
             if self._eager:
                 self._ask_idle()
 
-    def wait(self) -> None:
-        """Waits for one fragment, or until an actor is replaced; others continue if theirs can be used in time."""
+    def wait(self, known: int) -> None:
+        """Waits until more than `known` fragments are ready to be taken, or an actor is replaced."""
         restarts = self._pool.restarts
-        while self._pool.restarts == restarts:
+        while len(self._ready) <= known and self._pool.restarts == restarts:
             ready, _ = self._ray.wait(list(self._asked), num_returns=1, timeout=LOOK)
-            if not ready:
+            if ready:
+                self._received(ready[0])
+            else:
                 self._check_progress()
-            elif self._received(ready[0]):
-                return
 
-    def _received(self, ref: Any) -> bool:
-        """Stores what an actor has sent; whether it was a fragment."""
+    def _received(self, ref: Any) -> None:
+        """Stores what an actor has sent."""
         actor = self._asked.pop(ref)
         try:
             played: Played | None = self._ray.get(ref)
         except self._ray.exceptions.RayError as error:
             self._replace(actor, error)
-            return False
+            return
         self._heard[actor] = self._watched()
         if played is None:
             self._ask(actor)
-            return False
+            return
         self._pool.delivered(actor)
         self._past.pop(actor, None)
         version, _, _ = self._tasks.pop(actor)
@@ -188,7 +188,6 @@ class RayFragments:
         self._numbers[actor] += 1
         if self._eager:
             self._ask_idle()
-        return True
 
     def _check_progress(self) -> None:
         """Replaces actors that gave no sign of life for too long."""

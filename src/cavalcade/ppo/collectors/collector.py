@@ -46,7 +46,7 @@ class FragmentCollector:
 
     def __init__(self, env: Hosted, plan: FragmentPlan, staleness: int):
         self._env, self._staleness = env, staleness
-        self._source, self._lead = _source(env, plan, eager=staleness > 0), Lead(plan.limit)
+        self._source, self._lead = _source(env, plan, eager=staleness > 0), Lead(max(staleness, 1))
         self.ages: list[int] = []  # of the fragments taken last, in updates
         self._began, self._waits = time.perf_counter(), False
 
@@ -71,7 +71,7 @@ class FragmentCollector:
             waited = True
             self._lead.waits(found)
             source.allow(self._lead.fragments)
-            source.wait()
+            source.wait(len(found))
         if not waited:
             self._lead.never_waited()
             source.allow(self._lead.fragments)
