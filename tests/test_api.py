@@ -141,6 +141,47 @@ def test_settings_are_found_by_name_and_refused_with_the_nearest():
         cavalcade.train(Cage2Config(), red="sleep")
 
 
+def test_settings_are_written_as_in_python():
+    config = api.make_config(
+        "gym:CartPole-v1", {"env_options": {"sutton_barto_reward": True}, "hidden": 64, "steps": 1e5}
+    )
+    assert (config.options, config.ppo.hidden, config.steps) == ({"sutton_barto_reward": True}, (64,), 100_000)
+    assert type(config.steps) is int
+    with pytest.raises(ConfigError, match=r"steps is 0\.5; it must be of type int"):
+        api.make_config("gym:CartPole-v1", {"steps": 0.5})
+    with pytest.raises(ConfigError, match="lr is not a setting; did you mean learning_rate"):
+        api.make_config("cage2", {"lr": 0.1})
+
+
+def test_what_is_no_target_is_refused_in_its_terms(tmp_path):
+    class Mine(gymnasium.Env):
+        pass
+
+    for wrong, said in ((Mine, "register it"), (Mine(), "register it"), (3, "target is 3; it must be a name")):
+        with pytest.raises(ConfigError, match=said):
+            cavalcade.train(wrong, run=tmp_path / "a")
+    with pytest.raises(ConfigError, match="hardware is 'fast'; it must be tuned"):
+        cavalcade.train(Cage2Config(), hardware="fast")
+    with pytest.raises(ConfigError, match="mettagrid is trained with a custom network"):
+        cavalcade.train("mettagrid", network=load_example("own_network").Residual, run=tmp_path / "b", progress=False)
+    with pytest.raises(ConfigError, match="callbacks is a function"):
+        cavalcade.train("cage2", callbacks=print, run=tmp_path / "c")
+    with pytest.raises(ConfigError, match="threads is -1"):
+        cavalcade.search("gridworld", threads=-1, run=tmp_path / "d")
+    with pytest.raises(ConfigError, match="writer is 'csv'; it must be one of tensorboard, wandb"):
+        cavalcade.train("cage2", writers=["csv"], run=tmp_path / "e", **SMALL)
+    assert not list((tmp_path / "c").glob("*"))
+    with pytest.raises(RunError, match="is not a run directory"):
+        cavalcade.Run(tmp_path / "nothing").metrics()
+
+
+def test_names_of_the_api_are_listed_and_documented():
+    assert set(cavalcade.__all__) <= set(dir(cavalcade))
+    assert "sys" not in dir(cavalcade)
+    assert "n_workflows" not in inspect.signature(cavalcade.search).parameters
+    assert "target" in inspect.signature(cavalcade.search).parameters
+
+
 def test_a_recipe_comes_before_what_is_given(tmp_path):
     (tmp_path / "mine.yaml").write_text("ppo: {learning_rate: 0.5, epochs: 2}\n")
     run = cavalcade.train("cage2", recipe=str(tmp_path / "mine.yaml"), epochs=1, run=tmp_path / "run", **SMALL)

@@ -8,6 +8,7 @@ policy = cavalcade.load_policy(run.path)
 
 import sys
 from importlib import import_module
+from inspect import Signature, signature
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,10 @@ class _SearchPackage(ModuleType):
     def __call__(self, *args: Any, **options: Any) -> Any:
         return import_module("cavalcade.api").search(*args, **options)
 
+    @property
+    def __signature__(self) -> Signature:
+        return signature(import_module("cavalcade.api").search)
+
     def __reduce__(self) -> Any:
         return import_module, (self.__name__,)
 
@@ -41,6 +46,9 @@ class _Package(ModuleType):
         if name in __all__:
             return getattr(import_module("cavalcade.api"), name)
         raise AttributeError(f"module 'cavalcade' has no attribute {name!r}")
+
+    def __dir__(self) -> list[str]:
+        return [*__all__, *(name for name in super().__dir__() if name.startswith("_"))]
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "search":

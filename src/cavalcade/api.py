@@ -13,11 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import gymnasium
+
 from cavalcade.config.base import RunConfig
 from cavalcade.config.io import from_dict, merged, nested
 from cavalcade.config.presets import hardware, recipe
 from cavalcade.core.contract import Environment
-from cavalcade.core.errors import ConfigError, RunError
+from cavalcade.core.errors import ConfigError, RunError, at_least
 from cavalcade.core.files import plain_json, read_text
 from cavalcade.envs.cage2.protocol import REDS
 from cavalcade.envs.cage2.red_choice import Red
@@ -64,11 +66,11 @@ class Run:
 
     def metrics(self) -> Any:
         """Metrics, one row per update and policy: a pandas DataFrame if pandas is installed, else a `Table`."""
-        return table(read_metrics(self.path / METRICS))
+        return table(read_metrics(open_run(self.path).path / METRICS))
 
     def episodes(self) -> Any:
         """Training episodes, as a table like `metrics`; at most the first 1,000 of each update."""
-        return table(read_csv(self.path / EPISODES))
+        return table(read_csv(open_run(self.path).path / EPISODES))
 
     def policy(self) -> Any:
         """Loads the policies of the newest checkpoint."""
@@ -123,7 +125,7 @@ class SearchRun:
     def summary(self) -> dict[str, Any]:
         """Contents of summary.json; see docs/workflow-search.md."""
         try:
-            return plain_json(read_text(self.path / SUMMARY))
+            return plain_json(read_text(open_search(self.path).path / SUMMARY))
         except (OSError, ValueError):
             raise RunError(
                 f"{self.path} has no {SUMMARY} yet; resume with: cavalcade search --resume {self.path}"
@@ -142,7 +144,7 @@ class SearchRun:
 
     def results(self) -> Any:
         """All trainings, one row each: a pandas DataFrame if pandas is installed, else a `Table`."""
-        return table(read_csv(self.path / SEARCH))
+        return table(read_csv(open_search(self.path).path / SEARCH))
 
     def ranking(self) -> Any:
         """The orders, best first, as a table like `results`."""
@@ -182,12 +184,27 @@ def make_config(target: Any, settings: dict[str, Any], *presets: Any) -> RunConf
         if settings or presets:
             raise ConfigError("a configuration and further settings are given; change the configuration instead")
         return target
-    name = target if isinstance(target, str) else f"{ENV}{path_of(target)}"
+    name = name_of(target)
     kind = target_named(name).Config
     plain: Any = {}
     for preset in (*presets, nested(kind, settings), {"target": name}):
         plain = merged(plain, preset)
     return from_dict(kind, plain)
+
+
+def name_of(target: Any) -> str:
+    """The name of a target; of an environment class or factory, env:module:name."""
+    if isinstance(target, str):
+        return target
+    if isinstance(target, RunConfig):
+        return target.target
+    if isinstance(target, gymnasium.Env) or (isinstance(target, type) and issubclass(target, gymnasium.Env)):
+        raise ConfigError("an environment of Gymnasium is given; register it, and name it: gym:NAME or gym:MODULE:NAME")
+    if not callable(target) or not hasattr(target, "__qualname__"):
+        raise ConfigError(
+            f"target is {target!r}; it must be a name, an environment class, a factory or a configuration"
+        )
+    return f"{ENV}{path_of(target)}"
 
 
 def train(
@@ -221,9 +238,9 @@ def train(
             optimiser, counters and games are fresh.
         **settings: settings by name, as on the command line: red="meander", num_envs=200.
     """
-    name = target if isinstance(target, str) else ""
     presets = [recipe_of(recipe)] if recipe else []
     if hardware:
+        name = name_of(target)
         presets.append(hardware_of(hardware, name, shipped=target_named(name).hardware))
     config = make_config(target, settings, *presets)
     path = Path(run) if run else default_path(config)
@@ -242,9 +259,19 @@ def default_path(config: RunConfig) -> Path:
 
 
 def run_training(
-    directory: RunDirectory[Any], config: RunConfig, *, quiet: bool = False, ranks: Ranks = ALONE, **options: Any
+    directory: RunDirectory[Any],
+    config: RunConfig,
+    *,
+    quiet: bool = False,
+    ranks: Ranks = ALONE,
+    threads: int = 0,
+    callbacks: Sequence[Callback] = (),
+    **options: Any,
 ) -> Outcome:
     """Trains in a run directory, new or resumed; options: see `Training`."""
+    if callable(callbacks):
+        raise ConfigError("callbacks is a function; it must be a list of them")
+    options |= {"threads": at_least("threads", threads, 0), "callbacks": callbacks}
     with directory.locked() if ranks.first else nullcontext():
         with waiting(PREPARING) if ranks.first and not quiet else nullcontext():
             training = Training(directory, config, quiet=quiet, ranks=ranks, **options)
@@ -284,15 +311,21 @@ def search_config(target: str, plain: dict[str, Any]) -> SearchConfig:
 
 
 def run_search(
-    directory: RunDirectory[SearchConfig], config: SearchConfig, *, quiet: bool = False, **options: Any
+    directory: RunDirectory[SearchConfig],
+    config: SearchConfig,
+    *,
+    quiet: bool = False,
+    threads: int = 0,
+    resume: bool = False,
 ) -> tuple["Search", int]:
     """Searches in a run directory, new or resumed; returns the search and the signal that stopped it, or 0."""
+    threads = at_least("threads", threads, 0)
     from cavalcade.search.display import SearchDisplay
     from cavalcade.search.run import Search
 
     with directory.locked():
         with waiting(PREPARING) if not quiet else nullcontext():
-            running = Search(directory, config, **options)
+            running = Search(directory, config, resume=resume, threads=threads)
         if not quiet:
             print(f"run {directory}", flush=True)
         display = SearchDisplay(running, quiet)

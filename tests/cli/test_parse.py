@@ -8,12 +8,12 @@ from typing import Literal
 import pytest
 
 from cavalcade.api import make_config
-from cavalcade.cli.nearest import nearest
 from cavalcade.cli.options import Positional, options_of
 from cavalcade.cli.parse import check_folder, parse
 from cavalcade.config.base import Settings, number, whole
 from cavalcade.config.io import from_dict
 from cavalcade.core.errors import ConfigError
+from cavalcade.core.nearest import nearest
 from cavalcade.targets.gym import GYM_PPO
 
 from .helpers import refused

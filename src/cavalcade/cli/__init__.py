@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from cavalcade.cli.help import HELP, HELP_ALL, HelpRequested, help_asked, render
-from cavalcade.cli.nearest import nearest
 from cavalcade.cli.pages import page_of
 from cavalcade.config import renamed
 from cavalcade.core.errors import CavalcadeError
+from cavalcade.core.nearest import nearest
 from cavalcade.core.version import __version__
 
 # What each verb does, in one line. Its module in this package has a function `run(args)` that returns the exit status.

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from cavalcade.cli.help import HelpRequested, Page, help_asked
-from cavalcade.cli.nearest import nearest
 from cavalcade.cli.options import Option, options_of
 from cavalcade.cli.pages import NO_PAGE, stored
 from cavalcade.config.io import as_dict, from_dict, merged
 from cavalcade.core.errors import ConfigError, one_of
+from cavalcade.core.nearest import nearest
 from cavalcade.runs.durable import aside_of
 
 T = TypeVar("T")

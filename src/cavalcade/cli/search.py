@@ -80,11 +80,9 @@ def run(args: list[str]) -> int:
     if any(arg.split("=")[0] == "--resume" for arg in args):
         directory = open_search(Path(option(args, "resume") or ""))
         resumed = parse_resumed(ResumeOptions, directory.path, directory.config(), args, "search")
-        at_least("threads", resumed.threads, 0)
         with beside(directory.path, resumed.watch):
             return _search(directory, resumed.config, quiet=resumed.quiet, threads=resumed.threads, resume=True)
     options = _parsed(args)
-    at_least("threads", options.threads, 0)
     at_least("seeds", options.seeds, 1)
     if options.seeds > 1 and options.config.shard:
         raise ConfigError(

@@ -9,7 +9,6 @@ from cavalcade.cli.orders import select_reward
 from cavalcade.cli.parse import import_from_here, option
 from cavalcade.cli.targets import parse_resumed, parse_target
 from cavalcade.config.base import RunConfig
-from cavalcade.core.errors import at_least
 from cavalcade.ppo.distributed import Ranks, ranks_from
 from cavalcade.runs.directory import RunDirectory
 from cavalcade.runs.distributed import begun_everywhere, run_everywhere
@@ -70,12 +69,10 @@ def run(args: list[str]) -> int:
     if option(args, "resume") is not None:
         directory, config = run_everywhere(Path(option(args, "resume") or ""), ranks)
         resumed = parse_resumed(ResumeOptions, directory.path, config, args, "train")
-        at_least("threads", resumed.threads, 0)
         given = {"writers": resumed.writers, "threads": resumed.threads, "resume": True}
         return _train(directory, resumed.config, ranks, watch=resumed.watch, quiet=resumed.quiet, **given)
     args, notes = select_reward(args)
     _, options = parse_target(Options, args, "train")
-    at_least("threads", options.threads, 0)
     config = options.config
     directory = RunDirectory(options.run or default_path(config), type(config))
     directory, config = begun_everywhere(directory, config, ranks)

@@ -37,6 +37,12 @@ class Settings:
                 low, high = bounds["low"], bounds["high"]
                 raise ConfigError(f"{field.name} is {value}; it must be from {low} to {high:g}")
 
+    def refuse_without(self, needed: str, *names: str) -> None:
+        """Raises `ConfigError` if one of these settings is given, which have no effect without another."""
+        for field in dataclasses.fields(self):  # pyright: ignore[reportArgumentType]
+            if field.name in names and (value := getattr(self, field.name)) != field.default:
+                raise ConfigError(f"{field.name} is {value}; it has no effect without {needed}")
+
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig(Settings):

@@ -1,7 +1,7 @@
 """Configurations as plain data: to YAML and JSON, from it with errors that say what does not fit, and compared."""
 
 import dataclasses
-import difflib
+import json
 import types
 import typing
 from collections.abc import Iterable, Iterator
@@ -11,6 +11,7 @@ import yaml
 
 from cavalcade.config import renamed
 from cavalcade.core.errors import ConfigError, one_of
+from cavalcade.core.nearest import nearest
 
 T = TypeVar("T")
 
@@ -112,28 +113,41 @@ def parse_options(texts: tuple[str, ...]) -> dict[str, Any]:
 
 
 def nested(kind: Any, flat: dict[str, Any]) -> dict[str, Any]:
-    """Settings given by name alone, as plain data nested as in a configuration: red= becomes task.red."""
-    paths = dict(_paths(kind))
+    """Settings given by name alone, as plain data nested as in a configuration: red= becomes task.red.
+
+    As people write them in Python: one value for a list of them, 1e6 for a whole number, a dict of options.
+    """
+    paths = {name: (path, hint) for name, path, hint in _paths(kind)}
     plain: dict[str, Any] = {}
     for name, value in flat.items():
         name, value = (name, value) if name in paths else renamed.setting(name, value)
         if name not in paths:
-            near = difflib.get_close_matches(name, paths, n=3)
+            near = nearest(name, paths)
             hint = f"did you mean {', '.join(near)}?" if near else f"there are {', '.join(paths)}"
             raise ConfigError(f"{name} is not a setting; {hint}")
-        *outer, last = paths[name]
+        (*outer, last), hint = paths[name]
         place = plain
         for part in outer:
             place = place.setdefault(part, {})
-        place[last] = as_dict(value) if dataclasses.is_dataclass(value) else value
+        place[last] = as_dict(value) if dataclasses.is_dataclass(value) else _from_python(hint, value)
     return plain
 
 
-def _paths(kind: Any, where: tuple[str, ...] = ()) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Every setting of a configuration, and where it lies."""
+def _from_python(kind: Any, value: Any) -> Any:
+    if kind is int and isinstance(value, float) and value.is_integer():
+        return int(value)
+    if typing.get_origin(kind) is tuple and isinstance(value, dict):
+        return [f"{name}={json.dumps(one)}" for name, one in value.items()]
+    if typing.get_origin(kind) is tuple and isinstance(value, str | int | float):
+        return [value]
+    return value
+
+
+def _paths(kind: Any, where: tuple[str, ...] = ()) -> Iterator[tuple[str, tuple[str, ...], Any]]:
+    """Every setting of a configuration, where it lies, and its type."""
     hints = typing.get_type_hints(kind)
     for f in dataclasses.fields(kind):
         if dataclasses.is_dataclass(hints[f.name]):
             yield from _paths(hints[f.name], (*where, f.name))
         else:
-            yield f.name, (*where, f.name)
+            yield f.name, (*where, f.name), hints[f.name]

@@ -55,6 +55,8 @@ class RecurrentPPOConfig(CommonPPOConfig):
 
     def __post_init__(self):
         super().__post_init__()
+        if self.optimizer == "adam":
+            self.refuse_without("--optimizer adamw or muon", "weight_decay")
         batch, size, horizon = self.batch_size, self.minibatch_size, self.bptt_horizon
         if batch % size:
             fits = _dividing(size, batch, horizon)
@@ -124,6 +126,12 @@ class AuxiliaryConfig(Settings):
 
     def __post_init__(self):
         super().__post_init__()
+        if not self.priority_alpha:
+            self.refuse_without("--priority-alpha", "priority_beta")
+        if not self.teacher:
+            self.refuse_without("--teacher", "kickstart_action", "kickstart_value", "kickstart_steps")
+        if not self.contrastive_coef:
+            self.refuse_without("--contrastive-coef", "contrastive_temperature", "contrastive_logsumexp")
         if not 0 < self.contrastive_temperature <= 100:
             raise ConfigError(
                 f"contrastive_temperature is {self.contrastive_temperature}; it must be above 0 and at most 100"

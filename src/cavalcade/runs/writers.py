@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any, Protocol
 
-from cavalcade.core.errors import ConfigError
+from cavalcade.core.errors import ConfigError, one_of
 
 
 class Writer(Protocol):
@@ -50,4 +50,6 @@ class WandbWriter:
 
 
 def make_writer(name: str, folder: Path, config: dict[str, Any]) -> Writer:
+    """A writer by name: tensorboard or wandb."""
+    one_of("writer", name, ("tensorboard", "wandb"))
     return TensorBoardWriter(folder) if name == "tensorboard" else WandbWriter(folder, config)

@@ -134,6 +134,10 @@ class SearchConfig(RunConfig):
             raise ConfigError(f"orders are given with searcher {self.searcher}; they need --searcher fixed")
         if self.searcher == "fixed" and not self.orders:
             raise ConfigError("searcher is fixed without orders; name one or more with --orders")
+        if self.searcher != "gp-ucb":
+            self.refuse_without("--searcher gp-ucb", "ucb_beta")
+        if self.searcher not in ("exhaustive", "fixed") and not self.evaluate_only:
+            self.refuse_without("--searcher exhaustive or fixed, or --evaluate-only", "rounds")
         if self.ppo.replay:
             raise ConfigError(f"replay is {self.ppo.replay}; a search does not support replay, use 0")
         self._check_budget()

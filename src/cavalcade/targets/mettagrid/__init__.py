@@ -69,6 +69,8 @@ class MettagridTarget(Target[MettagridConfig]):
 
     def prepare(self, config: MettagridConfig, setup: Setup) -> Prepared:
         """Plays the arenas here or in workers, and trains in torch, on the CPU or a GPU."""
+        if setup.network is not None:
+            raise ConfigError("mettagrid is trained with a custom network; its policies are chosen by encoder and core")
         ranks = setup.ranks
         share = max(1, cores() // ranks.local_size)
         hosted = who_plays(config).game is None
