@@ -20,6 +20,9 @@ ARGUMENTS = (
 )  # fmt: skip
 
 
+PATIENCE = 600_000  # ms; the machine may be busy
+
+
 @pytest.fixture
 def runs(tmp_path):
     folder = tmp_path / "runs"
@@ -69,7 +72,7 @@ def page(browser, address) -> Iterator:
     """A page whose console must stay silent; it closes before the server does."""
     context = browser.new_context(viewport={"width": 1280, "height": 900}, color_scheme="light")
     opened = context.new_page()
-    opened.set_default_timeout(60_000)
+    opened.set_default_timeout(PATIENCE)
     complaints: list[str] = []
     opened.on("console", lambda message: message.type in ("error", "warning") and complaints.append(message.text))
     opened.on("pageerror", lambda error: complaints.append(str(error)))

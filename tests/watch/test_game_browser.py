@@ -8,11 +8,10 @@ from cavalcade.watch.games.library import Library
 from cavalcade.watch.games.page import game_page
 from cavalcade.watch.server import make_app
 
-from .conftest import serving
+from .conftest import PATIENCE, serving
 from .game_runs import folder_of_runs
 
 playwright = pytest.importorskip("playwright.sync_api")
-PATIENCE = 120_000  # ms: kernels may have to be compiled, on a busy machine
 
 
 @pytest.fixture(scope="module")

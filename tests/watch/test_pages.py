@@ -1,8 +1,10 @@
 """The pages in a real browser."""
 
+import pytest
+
 from cavalcade.watch.server import make_app
 
-from .conftest import serving
+from .conftest import PATIENCE, serving
 from .helpers import held, make_run, row
 
 
@@ -46,6 +48,35 @@ def test_the_first_requests_of_a_page_are_made_once_and_not_one_after_the_other(
     asked = {name: times for name, *times in found if "path=a" in name}
     assert list(asked) == ["run?path=a", "metrics?path=a&points=300&lines=0", "metrics?path=a&points=800"]
     assert asked["metrics?path=a&points=300&lines=0"][0] < asked["run?path=a"][1]  # before the other was answered
+
+
+@pytest.mark.parametrize(
+    ("clicked", "reached"),
+    [("text=alive", ".fact"), (".chip", ".chip[aria-pressed=true]"), (".tick input", "text=Compare 1")],
+)
+def test_a_click_in_the_middle_of_an_update_is_not_lost(page, address, runs, clicked, reached):
+    path = make_run(runs / "alive")
+    page.goto(address)
+    page.wait_for_selector(".live[data-state=live]")
+    page.hover(clicked)
+    page.mouse.down()
+    with (path / "metrics.jsonl").open("a") as file:
+        file.write("".join(row(u, value=7.25) for u in range(21, 61)))
+    page.wait_for_selector(".score:has-text('7.25')")
+    page.mouse.up()
+    page.wait_for_selector(reached)
+
+
+def test_what_a_reader_unfolds_and_types_stays_while_a_run_goes_on(page, address, runs):
+    path = make_run(runs / "alive")
+    page.goto(f"{address}/#/run/alive")
+    page.click("summary")
+    page.fill("input[aria-label='Filter settings']", "learning")
+    with (path / "metrics.jsonl").open("a") as file:
+        file.write("".join(row(u) for u in range(21, 61)))
+    page.wait_for_selector(".fact:has-text('update') >> text=60")
+    assert page.input_value("input[aria-label='Filter settings']") == "learning"
+    assert page.locator(".settings[open] tbody tr").count() == 1
 
 
 def test_zoom_and_controls(page, address, runs):
@@ -94,6 +125,7 @@ def test_a_token_opens_the_page_and_what_a_run_says_is_text(browser, runs):
     path = make_run(runs / "<img src=x onerror=alert(1)>")
     (path / "notes.jsonl").write_text('{"date": "2026", "update": 1, "note": "<script>alert(1)</script>"}\n')
     with serving(make_app(runs, token="geheim")) as address, browser.new_context() as context:
+        context.set_default_timeout(PATIENCE)
         opened = context.new_page()
         opened.goto(f"{address}/?token=geheim")
         opened.click("text=<img src=x")

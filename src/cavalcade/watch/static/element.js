@@ -22,6 +22,30 @@ function filled(made, attributes, children) {
   return made;
 }
 
+/** Makes nodes the children of an element. Those that are there already stay untouched: they keep focus, and clicks in the middle of an update. */
+export function arrange(parent, nodes) {
+  let next = parent.firstChild;
+  for (const node of nodes.filter(Boolean)) {
+    if (node === next) next = next.nextSibling;
+    else parent.insertBefore(node, next);
+  }
+  while (next) {
+    const gone = next;
+    next = next.nextSibling;
+    gone.remove();
+  }
+}
+
+/** Remembers nodes by name: `keep(name, data, make)` makes one anew only if its data changed. */
+export function keeper() {
+  const kept = new Map();
+  return (name, data, make) => {
+    const text = JSON.stringify(data);
+    if (kept.get(name)?.text !== text) kept.set(name, { text, node: make() });
+    return kept.get(name).node;
+  };
+}
+
 /** A number with a real minus sign. */
 export function number(value, digits = 1) {
   const text = Math.abs(value).toFixed(digits);

@@ -1,10 +1,12 @@
 // The list of runs: state, progress, speed and latest score of each, live; a filter, and a choice to compare.
 
 import { short } from "./chart.js";
+import { arrange } from "./element.js";
 import { first } from "./requests.js";
 import { crumbs, el, empty, live, runLink } from "./shell.js";
 
 const STATES = ["running", "finished", "stopped", "failed", "damaged"];
+const CELLS = { tick: "tick", name: "name", state: "state", progress: "progress", score: "score num", speed: "speed num", age: "age num" };
 const SHOWN = 200; // rows at once; the filter finds the others
 
 /** Time since a moment, in words. */
@@ -45,6 +47,8 @@ export async function show(root) {
   crumbs(["runs"]);
   const { root: folder, runs, total } = await first("")[0];
   const known = new Map(runs.map((run) => [run.path, run]));
+  const rows = new Map(); // kept, so that a click in the middle of an update is not lost
+  const buttons = new Map();
   const chosen = new Set();
   const states = new Set();
   let words = "";
@@ -63,20 +67,37 @@ export async function show(root) {
     draw();
   }
 
+  function row(run) {
+    const cells = Object.fromEntries(Object.entries(CELLS).map(([name, shown]) => [name, el("span", { class: shown, role: "cell" })]));
+    const box = run.kind === "training" ? el("input", { type: "checkbox", "aria-label": `compare ${run.name}`, onchange: () => toggle(chosen, run.path) }) : el("span");
+    const link = el("a", { href: runLink(run.path) }, run.name);
+    cells.tick.append(box);
+    return { element: el("div", { class: "run", role: "row" }, Object.values(cells)), box, link, cells };
+  }
+
   function line(run) {
     const share = progress(run);
-    const box = run.kind === "training" ? el("input", { type: "checkbox", "aria-label": `compare ${run.name}`, onchange: () => toggle(chosen, run.path) }) : el("span");
+    const key = `${run.kind} ${run.path}`;
+    if (!rows.has(key)) rows.set(key, row(run));
+    const { element, box, link, cells } = rows.get(key);
     if (box.type) box.checked = chosen.has(run.path);
     const what = run.kind === "search" ? `search · ${run.target}` : run.target + (run.policies > 1 ? ` · ${run.policies} policies` : "");
     const done = share === null ? (run.kind === "search" ? `${run.trainings ?? 0} trainings` : `update ${short(run.update)}`) : share === 1 ? "" : `${Math.floor(100 * share)} %`;
-    return el("div", { class: "run", role: "row" },
-      el("span", { class: "tick", role: "cell" }, box),
-      el("span", { class: "name", role: "cell" }, el("a", { href: runLink(run.path) }, run.name), el("small", {}, run.note && run.state !== "finished" ? `${what} · ${run.note}` : what)),
-      el("span", { class: "state", role: "cell" }, badge(run.state)),
-      el("span", { class: "progress", role: "cell" }, share !== null && run.state !== "finished" ? meter(share) : null, el("small", {}, done || `${short(run.steps)} steps`)),
-      el("span", { class: "score num", role: "cell" }, el("b", {}, scoreOf(run)), el("small", {}, run.kind === "search" ? "best score" : "return")),
-      el("span", { class: "speed num", role: "cell" }, speed(run), el("small", {}, duration(run.seconds))),
-      el("span", { class: "age num", role: "cell" }, ago(run.changed)));
+    arrange(cells.name, [link, el("small", {}, run.note && run.state !== "finished" ? `${what} · ${run.note}` : what)]);
+    arrange(cells.state, [badge(run.state)]);
+    arrange(cells.progress, [share !== null && run.state !== "finished" ? meter(share) : null, el("small", {}, done || `${short(run.steps)} steps`)]);
+    arrange(cells.score, [el("b", {}, scoreOf(run)), el("small", {}, run.kind === "search" ? "best score" : "return")]);
+    cells.speed.replaceChildren(speed(run), el("small", {}, duration(run.seconds)));
+    cells.age.textContent = ago(run.changed);
+    return element;
+  }
+
+  function chip(state, number) {
+    if (!buttons.has(state)) buttons.set(state, el("button", { type: "button", class: "chip", onclick: () => toggle(states, state) }));
+    const button = buttons.get(state);
+    button.setAttribute("aria-pressed", String(states.has(state)));
+    button.textContent = `${number} ${state}`;
+    return button;
   }
 
   function draw() {
@@ -85,14 +106,14 @@ export async function show(root) {
     const number = (state) => all.filter((run) => run.state === state).length;
     const count = Math.max(all.length, loading ? total : 0);
     counts.textContent = count === 1 ? "1 run" : `${count.toLocaleString("en")} runs`;
-    chips.replaceChildren(...STATES.filter(number).map((state) => el("button", { type: "button", class: "chip", "aria-pressed": String(states.has(state)), onclick: () => toggle(states, state) }, `${number(state)} ${state}`)));
+    arrange(chips, STATES.filter(number).map((state) => chip(state, number(state))));
     compare.hidden = !chosen.size;
     compare.textContent = `Compare ${chosen.size}`;
     compare.href = `#/compare?runs=${[...chosen].map(encodeURIComponent).join(",")}`;
     if (!all.length) return body.replaceChildren(empty("No runs here yet", "Start one: cavalcade train cage2 --run " + (folder || "runs") + "/first. It appears here by itself."));
     if (!found.length) return body.replaceChildren(empty("No run matches", "Change the filter to see the others."));
     const more = found.length > SHOWN ? [el("p", { class: "muted more" }, `${(found.length - SHOWN).toLocaleString("en")} more; the filter finds them.`)] : [];
-    body.replaceChildren(...found.slice(0, SHOWN).map(line), ...more);
+    arrange(body, [...found.slice(0, SHOWN).map(line), ...more]);
     return undefined;
   }
 

@@ -2,6 +2,7 @@
 
 import { short } from "./chart.js";
 import { follow, panel, RunCurves } from "./curves.js";
+import { arrange, keeper } from "./element.js";
 import { ago, badge, duration, meter, progress } from "./list.js";
 import { first } from "./requests.js";
 import { api, crumbs, el } from "./shell.js";
@@ -90,6 +91,7 @@ export async function show(root, { path }) {
   const numbers = el("div");
   const middle = el("div", { class: "stack" });
   const below = el("div", { class: "columns" });
+  const keep = keeper(); // what a reader may click on, has unfolded or filtered
   root.append(head, numbers, middle, below);
   let inner = null;
 
@@ -97,11 +99,15 @@ export async function show(root, { path }) {
     const found = await answer;
     const { summary: run } = found;
     const share = progress(run);
-    const game = PLAYED.test(run.target) && found.checkpoints.length ? el("a", { class: "button", href: `#/game?run=${encodeURIComponent(path)}` }, "Watch a game") : null;
-    const other = run.kind === "training" ? el("a", { class: "button", href: `#/compare?runs=${encodeURIComponent(path)}` }, "Compare") : null;
-    head.replaceChildren(el("div", {}, el("h1", {}, run.name), el("p", { class: "row" }, badge(run.state), el("span", { class: "muted" }, `${run.kind} on ${run.target}${run.note && run.state !== "finished" ? ` · ${run.note}` : ""}`))), el("div", { class: "row" }, game, other));
+    const game = PLAYED.test(run.target) && found.checkpoints.length ? keep("game", path, () => el("a", { class: "button", href: `#/game?run=${encodeURIComponent(path)}` }, "Watch a game")) : null;
+    const other = run.kind === "training" ? keep("compare", path, () => el("a", { class: "button", href: `#/compare?runs=${encodeURIComponent(path)}` }, "Compare")) : null;
+    const title = el("div", {}, el("h1", {}, run.name), el("p", { class: "row" }, badge(run.state), el("span", { class: "muted" }, `${run.kind} on ${run.target}${run.note && run.state !== "finished" ? ` · ${run.note}` : ""}`)));
+    const links = keep("links", "", () => el("div", { class: "row" }));
+    arrange(links, [game, other]);
+    arrange(head, [title, links]);
     numbers.replaceChildren(facts(run), share !== null && run.state === "running" ? meter(share) : "");
-    below.replaceChildren(...[heldout(found.heldout), phases(found.phases), saved(found.checkpoints), events(found.history, found.notes)].filter(Boolean), settings(found.config, found.meta));
+    const configuration = keep("settings", [found.config, found.meta], () => settings(found.config, found.meta));
+    arrange(below, [heldout(found.heldout), phases(found.phases), saved(found.checkpoints), events(found.history, found.notes), configuration]);
     return run;
   }
 
