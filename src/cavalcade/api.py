@@ -27,6 +27,7 @@ from cavalcade.policy.module import MakeModule, path_of
 from cavalcade.ppo.distributed import ALONE, Ranks
 from cavalcade.ppo.trainer import Callback
 from cavalcade.runs import policies
+from cavalcade.runs.advice import resume_command
 from cavalcade.runs.directory import RunDirectory, is_search, new_path, open_run, write_whole
 from cavalcade.runs.files import EPISODES, METRICS, REPORT, SEARCH, SUMMARY
 from cavalcade.runs.history import read_history
@@ -128,7 +129,7 @@ class SearchRun:
             return plain_json(read_text(open_search(self.path).path / SUMMARY))
         except (OSError, ValueError):
             raise RunError(
-                f"{self.path} has no {SUMMARY} yet; resume with: cavalcade search --resume {self.path}"
+                f"{self.path} has no {SUMMARY} yet; resume with: {resume_command('search', self.path)}"
             ) from None
 
     @property

@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 
-from cavalcade.cli import VERBS
+from cavalcade.cli import VERBS, main
 from cavalcade.core.version import __version__
 from cavalcade.envs.cage2 import scenario as sc
 from cavalcade.envs.cage2.trace import SHIPPED
@@ -176,6 +176,26 @@ def test_bench_train_prints_and_writes(capsys, tmp_path):
     assert set(figures["population"]) == {"1", "120"}
     assert set(figures["overhead"]) == {"recorded", "bare"}
     assert "logs and checkpoints:" in out
+
+
+@pytest.mark.parametrize(
+    "error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes")]
+)
+def test_too_little_memory_is_one_line(capsys, monkeypatch, error):
+    def fail(_args):
+        raise error
+
+    monkeypatch.setattr("cavalcade.cli.verify.run", fail)
+    assert "not enough memory; give smaller sizes" in refused(capsys, "verify")
+
+
+def test_other_errors_keep_their_traceback(monkeypatch):
+    def fail(_args):
+        raise RuntimeError("a defect")
+
+    monkeypatch.setattr("cavalcade.cli.verify.run", fail)
+    with pytest.raises(RuntimeError, match="a defect"):
+        main(["verify"])
 
 
 def test_a_closed_pipe_is_no_error():

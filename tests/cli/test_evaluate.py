@@ -44,6 +44,14 @@ def test_nine_cells_on_two_revisions(capsys, tmp_path):
     assert abs(total["total"] - -3112.20) < 5 * total["interval"]  # the leaderboard's figure for a sleeping Blue
 
 
+def test_options_may_come_before_the_run(capsys, tmp_path):
+    """Which options there are depends on the run's target."""
+    settings = {"steps": 128, "rollout_steps": 8, "minibatches": 1, "num_envs": 8, "backend": "serial"}
+    cavalcade.train("gym:CartPole-v1", **settings, threads=1, progress=False, run=tmp_path / "a")
+    assert "2 episodes: " in run(capsys, "evaluate", "--episodes", "2", tmp_path / "a")[1]
+    assert "cells" in refused(capsys, "evaluate", "--cells", "bline-30", tmp_path / "a")
+
+
 def test_no_two_cells_share_a_game():
     keys = []
 
@@ -240,6 +248,10 @@ def test_missing_requirements_of_cyborg_are_one_line(capsys, tmp_path):
         assert "--cyborg-python" in err
     err = refused(capsys, "evaluate", "sleep", "--cyborg", folder, "--cyborg-python", "/nowhere/python")
     assert "/nowhere/python cannot be started" in err
+    for option in ("--cyborg-python", "--workers"):
+        err = refused(capsys, "evaluate", "sleep", option, "9")
+        assert f"{option[2:].replace('-', '_')} is 9" in err
+        assert "without --cyborg" in err
 
 
 @pytest.mark.skipif(

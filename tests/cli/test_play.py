@@ -56,7 +56,7 @@ def test_a_run_is_watched_with_its_extras_and_explained(capsys, trained):
 def test_every_way_to_name_a_run(capsys, trained):
     found = run(capsys, "play", trained, "--member", "1")
     assert "policy 1 of 2\n" in found[1]
-    for args in ((f"--run={trained}",), ("--run", trained), ("cage2", "--run", trained)):
+    for args in ((f"--run={trained}",), ("--run", trained), ("cage2", "--run", trained), ("--no-sampled", trained)):
         assert run(capsys, "play", *args, "--member", "1") == found
     newest = max((trained / "checkpoints").iterdir())
     assert run(capsys, "play", newest, "--member", "1")[1] == found[1]
@@ -89,6 +89,8 @@ def test_bad_input_is_answered_in_one_line(capsys, trained, tmp_path):
         (("nowhere",), ("'nowhere' is neither a target nor a run", "cage2, mettagrid, a run")),
         ((tmp_path,), ("is neither a run", "nor a checkpoint")),
         ((trained, "--run", trained), ("two runs are given",)),
+        (("--run",), ("--run has no value; write --run RUN",)),
+        (("cage2", "--run", "--sampled"), ("--run has no value",)),
         ((trained, "--blue", "react"), ("blue is react with the run", "leave one out")),
         ((trained, "--member", "7"), ("member is 7", "has 2")),
         ((trained, "--order", "user_priority"), ("is not a search",)),

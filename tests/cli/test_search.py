@@ -16,6 +16,7 @@ import torch
 
 from cavalcade.cli import main
 from cavalcade.cli.search import translate
+from cavalcade.core.errors import RunError
 from cavalcade.envs.cage2.orders import CAGE2
 from cavalcade.envs.cage2.workflow import WorkflowCage2
 from cavalcade.runs.history import read_history
@@ -136,16 +137,16 @@ def test_report_draws_a_search_again(capsys, finished, tmp_path):
 
 
 def test_policies_of_a_search_are_ordinary_policies(capsys, finished, tmp_path):
-    """They are scored, exported and loaded with their order; the best is the highest mean among those followed."""
+    """They are scored, exported and loaded with their order."""
     with (finished / "search.csv").open(newline="") as file:
         rows = [row for row in csv.DictReader(file) if row["kind"] == "order"]
-    means = {row["order"]: np.mean([float(r["score"]) for r in rows if r["order"] == row["order"]]) for row in rows}
-    best = max(means, key=means.__getitem__)
+    trained = {row["order"] for row in rows}
+    best = json.loads((finished / "summary.json").read_text())["best"]
     quick = ("--episodes", "5", "--revisions", "head")
     status, out, _ = run(capsys, "evaluate", finished, "--order", "best", *quick)
     assert status == 0
     assert f"order {best}," in out
-    other = next(order for order in means if order != best)
+    other = next(order for order in trained if order != best)
     assert f"order {other}," in run(capsys, "evaluate", finished, "--order", other, *quick)[1]
     number = next(row["number"] for row in rows if row["order"] == other)
     assert f"member-{number}, order {other}" in run(capsys, "evaluate", finished, "--member", number, *quick)[1]
@@ -161,9 +162,32 @@ def test_policies_of_a_search_are_ordinary_policies(capsys, finished, tmp_path):
     assert status == 0
     assert "its mask is part of the graph" in out
     assert "is not a subtask" in refused(capsys, "evaluate", finished, "--order", "chess", *quick)
-    untrained = next(CAGE2.text(o) for o in CAGE2.orders() if CAGE2.text(o) not in means)
+    untrained = next(CAGE2.text(o) for o in CAGE2.orders() if CAGE2.text(o) not in trained)
     assert "has not trained it" in refused(capsys, "evaluate", finished, "--order", untrained, *quick)
     assert "no training of an order" in refused(capsys, "export", finished, "--member", "999", "--onnx", tmp_path / "x")
+    given = ("--order", other, "--member", number)
+    assert "leave one of them out" in refused(capsys, "evaluate", finished, *given, *quick)
+    err = refused(capsys, "export", finished, "--file", tmp_path / "p.safetensors", "--onnx", tmp_path / "q.onnx")
+    assert f"train the order with: cavalcade train cage2 --order '{best}'" in err
+    assert not (tmp_path / "p.safetensors").exists()
+    assert not (tmp_path / "q.onnx").exists()
+
+
+def test_the_best_order_is_the_one_that_the_search_found(finished, tmp_path):
+    """Confirmations decide, not the highest mean; a search that is not finished goes by means."""
+    shutil.copytree(finished, tmp_path / "a")
+    summary = json.loads((tmp_path / "a" / "summary.json").read_text())
+    assert load_search_policy(tmp_path / "a").order == summary["best"]
+    with (tmp_path / "a" / "search.csv").open(newline="") as file:
+        trained = {row["order"] for row in csv.DictReader(file) if row["kind"] == "order"}
+    other = min(trained - {summary["best"]})
+    (tmp_path / "a" / "summary.json").write_text(json.dumps(summary | {"best": other}))
+    assert load_search_policy(tmp_path / "a").order == other
+    (tmp_path / "a" / "summary.json").write_text("{")
+    with pytest.raises(RunError, match=r"summary\.json cannot be read"):
+        load_search_policy(tmp_path / "a")
+    (tmp_path / "a" / "summary.json").unlink()
+    assert load_search_policy(tmp_path / "a").order in trained
 
 
 def test_the_policy_of_an_order_plays_as_it_was_scored(finished):

@@ -9,6 +9,7 @@ import yaml
 
 from cavalcade.config import PPOConfig
 from cavalcade.config.io import as_dict
+from cavalcade.envs.cage2.changes import Scenario
 from cavalcade.report.curves import read_curve
 from cavalcade.report.training import curve_figure, training_report
 from cavalcade.runs.heldout import Heldout, heldout_of
@@ -52,6 +53,13 @@ def test_a_policy_without_any_episode_does_not_count(write):
 def test_policies_whose_episodes_end_in_turn(write):
     curve = read_curve(write("turns", [[1.0, None], [None, 3.0], [1.0, None], [None, 3.0]]))
     assert curve_figure([curve]).axes[0].lines[0].get_ydata().tolist() == [2.0, 2.0]
+
+
+def test_a_changed_game_is_marked(write):
+    changed = Cage2Config(scenario=Scenario(detection=0.5))
+    page = training_report([read_curve(write("own", [[1.0]])), read_curve(write("easy", [[9.0]], changed))])
+    assert page.count("not the challenge") == 1
+    assert "easy: " in page
 
 
 def test_axes_are_linear_with_readable_ticks(write):

@@ -129,6 +129,11 @@ def test_the_agent_for_cyborg_plays_as_the_policy(run, tmp_path, capsys):
 def test_policies_that_an_agent_cannot_play_are_refused(tmp_path, capsys):
     train(tmp_path / "run", replace(SMALL_CONFIG, order="critical_first"), stop_at=2)
     assert "follows an order" in refused(capsys, "export", tmp_path / "run", "--agent", tmp_path / "agent.py")
+    settings = {"num_envs": 8, "episodes": 8, "memory": "gru", "threads": 1, "progress": False}
+    cavalcade.train("cage2", **settings, run=tmp_path / "gru")
+    err = refused(capsys, "export", tmp_path / "gru", "--agent", tmp_path / "agent.py")
+    assert "is not a feed-forward policy for CAGE-2" in err
+    assert not (tmp_path / "agent.py").exists()
 
 
 def test_a_policy_that_observes_a_belief_resumes_exactly_and_plays_in_the_simulator_only(tmp_path, capsys):

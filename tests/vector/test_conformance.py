@@ -50,7 +50,9 @@ RESETS = {
 STEPS = {
     "ok": (OK, 0.0, False, False, {}), "old": (OK, 0.0, False, {}), "short": (OK[:2], 0.0, False, False, {}),
     "reward": (OK, "much", False, False, {}), "rewards": (OK, np.zeros(2), False, False, {}),
-    "info": (OK, 0.0, False, False, None), "numpy": (OK, np.float32(1), np.bool_(True), False, {}),
+    "info": (OK, 0.0, False, False, None), "infinite": (OK, -np.inf, False, False, {}),
+    "nan": (OK * np.nan, 0.0, False, False, {}), "done": (OK, 0.0, None, False, {}),
+    "cut": (OK, 0.0, False, "no", {}), "numpy": (OK, np.float32(1), np.bool_(True), False, {}),
 }  # fmt: skip
 gymnasium.register("Faulty-v0", entry_point=Faulty, max_episode_steps=9)
 
@@ -88,6 +90,10 @@ gymnasium.register("Seedless-v0", entry_point=Seedless)
         ({"then": "short"}, "step of Faulty-v0 returns an observation with shape (2,)"),
         ({"then": "reward"}, "the reward 'much'; Gymnasium requires a number"),
         ({"then": "rewards"}, "the reward array([0., 0.]); Gymnasium requires a number"),
+        ({"then": "infinite"}, "step of Faulty-v0 returns the reward -inf; it must be finite"),
+        ({"then": "nan"}, "step of Faulty-v0 returns an observation with values that are NaN; its"),
+        ({"then": "done"}, "step of Faulty-v0 returns terminated None; Gymnasium requires True or False"),
+        ({"then": "cut"}, "step of Faulty-v0 returns truncated 'no'; Gymnasium requires True or False"),
         ({"then": "info"}, "5 values (ndarray, float, bool, bool, NoneType)"),
         ({"space": "none"}, "Faulty-v0 has observation_space None; Gymnasium requires a gymnasium.spaces.Space"),
     ],

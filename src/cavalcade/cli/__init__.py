@@ -34,8 +34,8 @@ VERBS = {
     "watch": "show runs, searches and games live in the browser",
 }
 
-
 RENAMED = {"replay": "record"}  # verbs of 0.1
+_NO_MEMORY = "not enough memory; give smaller sizes, or free some"
 
 
 def fail(message: str) -> NoReturn:
@@ -59,7 +59,11 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     except KeyboardInterrupt:
         sys.exit(130)
     except MemoryError:
-        fail(f"cavalcade {verb}: not enough memory; give smaller sizes, or free some")
+        fail(f"cavalcade {verb}: {_NO_MEMORY}")
+    except RuntimeError as error:
+        if "allocate memory" not in str(error):  # torch's own
+            raise
+        fail(f"cavalcade {verb}: {_NO_MEMORY}")
     except BrokenPipeError:  # the reader of a pipe, e.g. head, has closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)

@@ -9,6 +9,7 @@ from cavalcade.api import load_policy
 from cavalcade.cli.help import HelpRequested, Page, help_asked
 from cavalcade.cli.options import Positional, options_of, union
 from cavalcade.cli.parse import check_folder, import_from_here, parse
+from cavalcade.cli.run_argument import run_among
 from cavalcade.runs.directory import is_search, write_whole
 from cavalcade.runs.policies import is_saved, trained_on
 from cavalcade.runs.waiting import waiting
@@ -19,7 +20,7 @@ from cavalcade.targets.base import Target
 def run(args: list[str]) -> int:
     """Prints the scores; returns 1 if there were too few episodes for a score."""
     import_from_here()
-    named = args[0] if args and not args[0].startswith("-") else ""
+    named = run_among(args, "--json", "--cyborg", "--cyborg-python")
     if not named and help_asked(args):
         known = {target.name: options_of(_options(target)) for target in targets()}
         raise HelpRequested(Page("evaluate", _Options.__doc__ or "", tuple(union(known))))

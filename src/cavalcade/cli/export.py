@@ -54,6 +54,11 @@ def run(args: list[str]) -> int:
     member, which = target_named(saved.config.target).member(saved, None if searched else options.member)
     name = f"{saved.path}, {which}" if which else str(saved.path)
     if options.file is not None:
+        if searched:
+            raise ConfigError(
+                f"{options.policy} is a search; --file writes policies of trainings: use --onnx, or train the order "
+                f"with: cavalcade train cage2 --order '{saved.order}'"
+            )
         _write_file(options.file, saved.path, member)
         print(f"{options.file}: {name}")
     if options.agent is not None:

@@ -59,6 +59,8 @@ def option(args: Sequence[str], name: str) -> str | None:
             found = args[i + 1] if i + 1 < len(args) else ""
         elif arg.startswith(f"{flag}="):
             found = arg.partition("=")[2]
+    if found == "" or (found is not None and _FLAG.match(found)):
+        raise ConfigError(f"{flag} has no value; write {flag} {name.upper()}")
     return found
 
 
@@ -137,6 +139,8 @@ def _unknown(flag: str, options: Sequence[Option], command: str) -> NoReturn:
         hint = "the target comes first, without a flag"
     elif target and any(elsewhere):
         hint = f"{target} does not have it, but {elsewhere[0]}"
+    elif elsewhere and not target:
+        hint = f"{verb} has it for new runs, not with --resume"
     elif near := nearest(flag.lstrip("-").removeprefix("no-"), [option.name for option in known]):
         hint = f"did you mean {' or '.join('--' + name.replace('_', '-') for name in near)}?"
     elif len(known) > 12:
@@ -162,10 +166,14 @@ def _one(option: Option, text: str) -> Any:
     if option.kind in ("text", "choice"):
         return text
     if option.kind == "path":
+        if not text:
+            raise ConfigError(f"{option.name} is empty; it must be a path")
         return Path(text)
     try:
         if option.kind == "number":
             return float(text)
-        return int(float(text)) if re.fullmatch(r"\d+(\.\d+)?e\d", text) else int(text)
+        if re.fullmatch(r"\d+(\.\d+)?e\d\d?", text) and float(text).is_integer():
+            return int(float(text))
+        return int(text)
     except ValueError:
         raise ConfigError(f"{option.name} is {text!r}; it must be {option.allowed}") from None

@@ -5,6 +5,7 @@ from typing import Any
 
 from cavalcade.api import load_policy
 from cavalcade.cli.parse import import_from_here, option, parse
+from cavalcade.cli.run_argument import run_among
 from cavalcade.core.errors import ConfigError
 from cavalcade.runs.directory import is_search, write_whole
 from cavalcade.runs.policies import is_saved, trained_on
@@ -16,7 +17,10 @@ from cavalcade.watch.games.played import played
 
 def run(args: list[str]) -> int:
     import_from_here()
-    named, rest = (args[0], args[1:]) if args and not args[0].startswith("-") else ("", args)
+    named = run_among(args, "--run", "--html")
+    rest = list(args)
+    if named:
+        rest.remove(named)
     path = option(rest, "run")
     if is_target(named):
         target = target_named(named)

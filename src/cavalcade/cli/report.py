@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cavalcade.cli.options import Positional
-from cavalcade.cli.parse import check_folder, parse
+from cavalcade.cli.parse import check_folder, import_from_here, parse
 from cavalcade.core.errors import CavalcadeError, ConfigError, RunError
 from cavalcade.report.curves import read_curve
 from cavalcade.report.page import save_picture
@@ -49,6 +49,7 @@ def _heldout(path: Path, member: int | None) -> Heldout | str | None:
 
 
 def run(args: list[str]) -> int:
+    import_from_here()
     options = parse(Options, args, "report")
     if not options.runs:
         raise ConfigError("no run given; name one or more run directories")

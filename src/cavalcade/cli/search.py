@@ -8,11 +8,12 @@ from cavalcade.api import run_search, search_config
 from cavalcade.cli.help import HelpRequested, Page, help_asked
 from cavalcade.cli.options import Positional, options_of, with_defaults
 from cavalcade.cli.orders import select_reward
-from cavalcade.cli.parse import option, parse, values_of
+from cavalcade.cli.parse import import_from_here, option, parse, values_of
 from cavalcade.cli.search_merge import MergeOptions, audit, merge
 from cavalcade.cli.targets import parse_resumed
 from cavalcade.config.io import differences
 from cavalcade.core.errors import ConfigError, RunError, at_least
+from cavalcade.runs.advice import resume_command
 from cavalcade.runs.directory import RunDirectory
 from cavalcade.runs.files import SUMMARY
 from cavalcade.search.conclusion import over_seeds
@@ -70,6 +71,7 @@ class ResumeOptions:
 
 
 def run(args: list[str]) -> int:
+    import_from_here()
     args, notes = select_reward(translate([*(RENAMED.get(arg, arg) for arg in args[:1]), *args[1:]]))
     if args[:1] == ["merge"]:
         options = parse(MergeOptions, args[1:], "search merge")
@@ -143,6 +145,6 @@ def _search(directory: RunDirectory[SearchConfig], config: SearchConfig, **optio
     search, signal = run_search(directory, config, **options)
     if not search.done:
         if not options.get("quiet"):
-            print(f"stopped at update {search.updates}; resume with: cavalcade search --resume {directory}")
+            print(f"stopped at update {search.updates}; resume with: {resume_command('search', directory.path)}")
         return 128 + signal
     return 0

@@ -10,6 +10,7 @@ from cavalcade.cli.parse import import_from_here, option
 from cavalcade.cli.targets import parse_resumed, parse_target
 from cavalcade.config.base import RunConfig
 from cavalcade.ppo.distributed import Ranks, ranks_from
+from cavalcade.runs.advice import resume_command
 from cavalcade.runs.directory import RunDirectory
 from cavalcade.runs.distributed import begun_everywhere, run_everywhere
 from cavalcade.runs.heldout import score_heldout
@@ -96,7 +97,7 @@ def _trained(directory: RunDirectory[Any], config: RunConfig, ranks: Ranks, *, q
         return 0
     if not outcome.finished:
         if not quiet:
-            print(f"stopped at update {outcome.updates}; resume with: cavalcade train --resume {directory}")
+            print(f"stopped at update {outcome.updates}; resume with: {resume_command('train', directory.path)}")
         return 128 + outcome.signal
     if not quiet:
         rate = outcome.steps / max(outcome.seconds, 1e-9)

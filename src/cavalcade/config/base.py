@@ -59,6 +59,8 @@ class RunConfig(Settings):
 
     free_to_change: ClassVar[tuple[str, ...]] = ("checkpoint_every", "keep_checkpoints")
     """Settings that have no effect on results; they may differ when a run is resumed."""
+    shaping: ClassVar[tuple[str, ...]] = ("hidden", "extras", "memory", "encoder", "frames", "core", "width", "critic")
+    """Settings that the network depends on: weights do not fit another value of them."""
     instead: ClassVar[str] = "start a new run from its weights with --init"
     """What to do to change any other setting."""
 

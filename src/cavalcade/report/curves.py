@@ -13,6 +13,7 @@ from cavalcade.core.errors import ConfigError, RunError
 from cavalcade.runs.directory import open_run
 from cavalcade.runs.files import METRICS
 from cavalcade.runs.table import metrics_rows
+from cavalcade.targets import target_named
 
 _TAIL = 0.05  # last share of a run that its final return is averaged over
 
@@ -26,6 +27,7 @@ class Curve:
     returns: NDArray  # (U, P): mean return of the episodes of an update, NaN where none ended
     seconds: NDArray  # (U,)
     settings: dict[str, Any]  # by dotted name
+    remarks: tuple[str, ...] = ()  # see `Target.remarks`
 
     def only(self, policy: int) -> "Curve":
         """The curve of one policy."""
@@ -66,7 +68,9 @@ def read_curve(path: Path) -> Curve:
         seconds = np.array([row["seconds"] for row in rows], np.float64)
     except (ValueError, KeyError, TypeError) as error:
         raise RunError(f"{file} cannot be read ({type(error).__name__})") from None
-    return Curve(run.path.name, episodes, returns, seconds, flat(run.config()))
+    config = run.config()
+    remarks = tuple(target_named(config.target).remarks(config))
+    return Curve(run.path.name, episodes, returns, seconds, flat(config), remarks)
 
 
 def smooth(curve: Curve, points: int = 200) -> tuple[NDArray, NDArray]:

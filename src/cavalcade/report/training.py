@@ -31,6 +31,7 @@ def training_report(curves: Sequence[Curve], heldout: Sequence[Heldout | str | N
             [_row(curve) for curve in curves],
         ),
         paragraph("Final return: over the last 5 % of updates, or the last update in which an episode ended."),
+        *(paragraph(f"{curve.name}: {remark}.") for curve in curves for remark in curve.remarks),
         *_heldout_parts(curves, heldout),
         *_settings_parts(curves),
     )

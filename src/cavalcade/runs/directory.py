@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from shlex import quote
 from typing import Any, Generic, TypeVar
 
 import numba
@@ -22,6 +23,7 @@ from cavalcade.config.presets import file_name
 from cavalcade.core.errors import ConfigError, RunError
 from cavalcade.core.files import check_file, plain_json, plain_yaml, read_text
 from cavalcade.core.version import __version__
+from cavalcade.runs.advice import resume_command
 from cavalcade.runs.checkpoint import Checkpoint, checkpoints, clear_aside, load_checkpoint
 from cavalcade.runs.durable import make_folder, replacing
 from cavalcade.runs.files import CHECKPOINTS, CONFIG, LOCK, META, STATE
@@ -84,9 +86,8 @@ class RunDirectory(Generic[C]):
     def check_new(self) -> None:
         """Raises `RunError` if the directory already contains a run."""
         if self.exists():
-            raise RunError(
-                f"{self.path} already contains a run; resume with --resume {self.path}, or choose another --run"
-            )
+            resume = f"resume with --resume {quote(str(self.path))}"
+            raise RunError(f"{self.path} already contains a run; {resume}, or choose another --run")
 
     def check_files(self, *names: str) -> None:
         """Raises `RunError` if one that is to be written is there and is not a file: a folder, a pipe."""
@@ -209,7 +210,7 @@ def settings_of(path: Path, verb: str) -> dict[str, Any]:
     found = "search" if "searcher" in plain else "train"
     if found != verb:
         made = {"search": "search", "train": "training"}[found]
-        raise RunError(f"{path} is the run of a {made}; resume with: cavalcade {found} --resume {path}")
+        raise RunError(f"{path} is the run of a {made}; resume with: {resume_command(found, path)}")
     return plain
 
 

@@ -21,7 +21,7 @@ _LINE = 100  # characters of weights per line
 def export_agent(policy: MlpPolicy, member: int, path: Path) -> None:
     """Writes policy `member`; raises `ConfigError` for policies that the agent cannot play."""
     task = getattr(policy.config, "task", None)
-    if not isinstance(task, Cage2Task) or not isinstance(policy.spec, MlpSpec):
+    if not isinstance(task, Cage2Task) or not isinstance(getattr(policy, "spec", None), MlpSpec):
         raise ConfigError(
             f"{policy.path} is not a feed-forward policy for CAGE-2; agent files are for those, use --onnx"
         )

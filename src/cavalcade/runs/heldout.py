@@ -28,7 +28,8 @@ def score_heldout(path: Path, policy: Any) -> tuple[Scores, Heldout]:
     target = target_named(policy.config.target)
     found = target.heldout(policy)
     kept = Heldout(policy.update, target.member(policy).text, found.scores)
-    plain = kept._asdict() | {"scores": [score._asdict() for score in kept.scores]}
+    remarks = list(target.remarks(policy.config))
+    plain = kept._asdict() | {"scores": [score._asdict() for score in kept.scores], "remarks": remarks}
     with suppress(RunError):  # a directory that cannot be written: the scores are made again when they are needed
         write_whole(path / HELDOUT, json.dumps(plain, indent=1))
     return found, kept

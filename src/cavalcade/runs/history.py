@@ -8,6 +8,7 @@ leaves a run that resumes with the new settings, and the next resume finds and r
 import json
 import time
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from cavalcade.config.base import RunConfig
@@ -40,9 +41,10 @@ def check_changes(run: RunDirectory[Any], config: RunConfig) -> None:
     for name in now:
         if before[name] != now[name] and not listed(name, config.may_change()):
             option = name.rpartition(".")[2]
+            instead = "begin a new run" if listed(option, config.shaping) else config.instead
             raise ConfigError(
                 f"{option} is {_said(now[name])}; in {run} it is {_said(before[name])} and cannot change, "
-                f"{config.instead}{f' {run}' if config.instead.endswith('--init') else ''}"
+                f"{instead}{f' {quote(str(run))}' if instead.endswith('--init') else ''}"
             )
 
 

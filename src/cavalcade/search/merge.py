@@ -7,6 +7,7 @@ from pathlib import Path
 
 from cavalcade.config.io import differences
 from cavalcade.core.errors import RunError
+from cavalcade.runs.advice import resume_command
 from cavalcade.runs.checkpoint import load_checkpoint
 from cavalcade.runs.directory import checkpoint_in
 from cavalcade.runs.durable import make_folder, replacing
@@ -57,7 +58,7 @@ def read_shares(paths: Sequence[Path]) -> Shares:
 def _add(shares: Shares, which: int, path: Path) -> None:
     checkpoint = load_checkpoint(checkpoint_in(path))  # unlike `latest`, leaves alone what a run may be writing
     if checkpoint.info["searching"]:
-        raise RunError(f"{path} is not done yet; resume with: cavalcade search --resume {path}")
+        raise RunError(f"{path} is not done yet; resume with: {resume_command('search', path)}")
     info = checkpoint.info
     shares.paths[which] = path
     shares.results |= {r.member.number: r for r in results_of(info)}

@@ -7,6 +7,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from cavalcade.core.errors import ConfigError, RunError
+from cavalcade.core.files import plain_json, read_text
 from cavalcade.envs.cage2.env import extras_bits
 from cavalcade.envs.cage2.observe import num_values
 from cavalcade.envs.cage2.scenario import NUM_ACTIONS
@@ -16,7 +17,7 @@ from cavalcade.policy.mlp import MlpSpec
 from cavalcade.ppo.mlp_policy import MlpPolicy
 from cavalcade.ppo.returns import reward_scale
 from cavalcade.ppo.state import scaling_from
-from cavalcade.runs.files import SEARCH
+from cavalcade.runs.files import SEARCH, SUMMARY
 from cavalcade.runs.table import csv_rows
 from cavalcade.search.config import SearchConfig
 from cavalcade.search.directory import open_search
@@ -33,22 +34,27 @@ BEST = "best"
 def load_search_policy(path: str | Path, order: str = BEST, member: int | None = None) -> MlpPolicy:
     """Loads the policy of a search that follows an order, by name, or `best`.
 
-    Best is the followed order with the highest mean score over all its trainings. Of the trainings of an order, the one
-    with the highest score is loaded; `member` selects another, by its number in search.csv. The policy's observation no
-    longer includes the order, which is a constant now; the order's mask is applied to the observation.
+    Best is the order that a finished search found; before, the followed one with the highest mean score. Of the
+    trainings of an order, the one with the highest score is loaded; `member` selects another, by its number in
+    search.csv. The policy's observation no longer includes the order, which is a constant now; the order's mask is
+    applied to the observation.
     """
     path = Path(path)
     config = open_search(path).config()
     if not domain_of(config).portable:
         raise RunError(f"{path} is a search on {config.target}; only policies of CAGE-2 can be used elsewhere")
+    if member is not None and order != BEST:
+        raise ConfigError(f"order is {order!r} with member {member}, whose order is known; leave one of them out")
     rows = [row for row in read_rows(path) if row["kind"] == ORDER]
     if member is not None:
         rows = [row for row in rows if int(row["number"]) == member]
         if not rows:
             raise ConfigError(f"member is {member}; {path / SEARCH} has no training of an order with that number")
         text = rows[0]["order"]
+    elif order == BEST:
+        text = _found(path, rows) or _best_order(path, config, rows)
     else:
-        text = _best_order(path, config, rows) if order == BEST else _named(path, config, rows, order)
+        text = _named(path, config, rows, order)
     chosen = max((row for row in rows if row["order"] == text), key=lambda row: float(row["score"]))
     return _load(path, config, chosen)
 
@@ -64,6 +70,17 @@ def _named(path: Path, config: SearchConfig, rows: list[dict[str, str]], order: 
     if not any(row["order"] == text for row in rows):
         raise ConfigError(f"order is {order!r}; {path} has not trained it, {BEST} takes the best that it has")
     return text
+
+
+def _found(path: Path, rows: list[dict[str, str]]) -> str | None:
+    """The best order in the summary of a finished search; None if there is none."""
+    if not (path / SUMMARY).exists():
+        return None
+    try:
+        best = plain_json(read_text(path / SUMMARY))["best"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise RunError(f"{path / SUMMARY} cannot be read ({type(error).__name__}); restore it") from None
+    return best if any(row["order"] == best for row in rows) else None
 
 
 def _best_order(path: Path, config: SearchConfig, rows: list[dict[str, str]]) -> str:

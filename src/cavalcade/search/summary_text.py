@@ -11,7 +11,7 @@ _SHOWN = 10
 
 def summary(found: Findings, subtasks: Subtasks, orders: list[Order]) -> str:
     """Ranking, effects of precedences, controls, and the answer."""
-    heads = (f"{'posterior':>18}", f"{'scores':>12}", f"{'compliance':>12}", f"{'binding':>9}", f"{'confirmed':>26}")
+    heads = (f"{'posterior':>18}", f"{'scores':>12}", f"{'compliance':>13}", f"{'binding':>9}", f"{'confirmed':>28}")
     lines = [f"{'':4}{''.join(heads)}  order"]
     shown = [*found.ranking[:_SHOWN], *(r for r in found.ranking[_SHOWN:] if not math.isnan(r.confirmed))]
     for r in shown:
@@ -20,8 +20,8 @@ def summary(found: Findings, subtasks: Subtasks, orders: list[Order]) -> str:
         confirmed = "" if math.isnan(r.confirmed) else f"{r.confirmed:.2f} ({bounds(r.low, r.high)})"
         compliance = "no decisions" if math.isnan(r.compliance) else f"{r.compliance:.2f}"
         lines.append(
-            f"{place:>3} {r.mean:>9.2f} ± {1.96 * r.deviation:<6.2f}{scores:>12}{compliance:>12}{r.binding:>9.1f}"
-            f"{confirmed:>26}  {subtasks.name_of(orders[r.order])}{'' if r.followed else ', not followed'}"
+            f"{place:>3} {r.mean:>9.2f} ± {1.96 * r.deviation:<6.2f}{scores:>12} {compliance:>12}{r.binding:>9.1f}"
+            f" {confirmed:>27}  {subtasks.name_of(orders[r.order])}{'' if r.followed else ', not followed'}"
         )
     lines += [
         "",

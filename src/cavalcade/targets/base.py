@@ -137,6 +137,10 @@ class Target(ABC, Generic[C]):
 
         return (Monitor(engine, every),)
 
+    def remarks(self, config: C) -> Sequence[str]:
+        """What readers of scores have to know: e.g. that the rules of the game were changed."""
+        return ()
+
     def action_layout(self, config: C) -> ActionLayout | None:
         """How the environment scales and clips the actions of a policy; None if it takes them as they are."""
         return None

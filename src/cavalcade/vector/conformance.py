@@ -52,6 +52,11 @@ def check_api(env: gymnasium.Env, name: str) -> None:
     _check_observation(env.observation_space, result[0], f"step of {name}")
     if np.ndim(result[1]) or not isinstance(result[1], int | float | np.number | np.ndarray):
         raise ConfigError(f"step of {name} returns the reward {result[1]!r}; Gymnasium requires a number")
+    if not np.isfinite(result[1]):
+        raise ConfigError(f"step of {name} returns the reward {result[1]!r}; it must be finite")
+    for what, value in zip(("terminated", "truncated"), result[2:4], strict=True):
+        if np.ndim(value) or np.asarray(value).dtype.kind not in "bi":
+            raise ConfigError(f"step of {name} returns {what} {value!r}; Gymnasium requires True or False")
 
 
 def _check_observation(space: Space, observation: Any, what: str) -> None:
@@ -73,6 +78,8 @@ def _check_observation(space: Space, observation: Any, what: str) -> None:
         array = np.asarray(observation)
         if array.shape != space.shape or not np.can_cast(array.dtype, space.dtype, "same_kind"):
             reason = f"shape {array.shape} and dtype {array.dtype}"
+        elif array.dtype.kind == "f" and np.isnan(array).any():
+            reason = "values that are NaN"
     elif isinstance(space, Discrete):
         inside = np.ndim(observation) == 0 and np.asarray(observation).dtype.kind in "iub"
         if not inside or not space.start <= int(observation) < space.start + space.n:

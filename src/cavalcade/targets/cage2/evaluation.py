@@ -69,6 +69,8 @@ class Options(Settings):
             raise ConfigError(
                 "simulator is cyborg without --cyborg; name your clone of cage-challenge/cage-challenge-2"
             )
+        if self.cyborg is None:
+            self.refuse_without("--cyborg", "cyborg_python", "workers")
         if self.simulator == "cavalcade" and self.cyborg is not None:
             raise ConfigError(f"simulator is cavalcade with --cyborg {self.cyborg}; leave one out")
         for name in ("sampled", "order", "cyborg"):

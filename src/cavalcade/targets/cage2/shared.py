@@ -1,5 +1,6 @@
 """CAGE-2 in our simulator and in the original: what both targets share about orders, policies and scores."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -36,6 +37,9 @@ class Cage2BaseTarget(Target[Any]):
 
     def run_name(self, config: Cage2BaseConfig) -> str:
         return f"{config.target}-{config.task.red}" + "-changed" * bool(config.changes.differences)
+
+    def remarks(self, config: Cage2BaseConfig) -> Sequence[str]:
+        return not_the_challenge(config.changes)
 
     def adapt(self, config: Cage2BaseConfig, engine: Engine) -> Adapt | None:
         return multipliers(config, engine)
