@@ -179,7 +179,7 @@ def test_bench_train_prints_and_writes(capsys, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes")]
+    "error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory"), RuntimeError("out of memory")]
 )
 def test_too_little_memory_is_one_line(capsys, monkeypatch, error):
     def fail(_args):

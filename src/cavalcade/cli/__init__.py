@@ -11,7 +11,7 @@ from typing import NoReturn
 from cavalcade.cli.help import HELP, HELP_ALL, HelpRequested, help_asked, render
 from cavalcade.cli.pages import page_of
 from cavalcade.config import renamed
-from cavalcade.core.errors import CavalcadeError
+from cavalcade.core.errors import CavalcadeError, out_of_memory
 from cavalcade.core.nearest import nearest
 from cavalcade.core.version import __version__
 
@@ -35,7 +35,6 @@ VERBS = {
 }
 
 RENAMED = {"replay": "record"}  # verbs of 0.1
-_NO_MEMORY = "not enough memory; give smaller sizes, or free some"
 
 
 def fail(message: str) -> NoReturn:
@@ -58,12 +57,10 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
         fail(f"cavalcade {verb}: {error}")
     except KeyboardInterrupt:
         sys.exit(130)
-    except MemoryError:
-        fail(f"cavalcade {verb}: {_NO_MEMORY}")
-    except RuntimeError as error:
-        if "allocate memory" not in str(error):  # torch's own
+    except (MemoryError, RuntimeError) as error:
+        if not out_of_memory(error):
             raise
-        fail(f"cavalcade {verb}: {_NO_MEMORY}")
+        fail(f"cavalcade {verb}: not enough memory; give smaller sizes, or free some")
     except BrokenPipeError:  # the reader of a pipe, e.g. head, has closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)

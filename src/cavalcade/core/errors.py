@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 _MOST = 2**63 - 1
+_NO_MEMORY = ("out of memory", "not enough memory", "can't allocate memory")  # words of torch for GPUs and for the host
 
 
 class CavalcadeError(Exception):
@@ -68,3 +69,9 @@ def at_least(name: str, value: Any, least: int) -> int:
     if int(value) > _MOST:
         raise ConfigError(f"{name} is {value!r}; it must be a whole number of at most {_MOST}")
     return int(value)
+
+
+def out_of_memory(error: BaseException) -> bool:
+    """Whether an error of Python, NumPy or torch means that memory ran out, on the host or on a GPU."""
+    said = isinstance(error, RuntimeError) and any(words in str(error) for words in _NO_MEMORY)
+    return said or isinstance(error, MemoryError)

@@ -149,14 +149,22 @@ def raising(error):
     return function
 
 
-def test_out_of_memory_once_goes_on_in_halves_and_twice_ends_with_advice(monkeypatch):
+def no_memory():
+    """What torch raises on this machine."""
+    with pytest.raises(RuntimeError) as error:
+        torch.empty(1 << 60, dtype=torch.uint8)
+    return error.value
+
+
+@pytest.mark.parametrize("error", [torch.OutOfMemoryError("CUDA out of memory"), MemoryError(), no_memory()])
+def test_out_of_memory_once_goes_on_in_halves_and_twice_ends_with_advice(monkeypatch, error):
     one, other = learner(parts=1), learner(parts=1)
     real, calls = RecurrentEngine._backpropagate, []
 
     def failing(self, index, *given):
         calls.append(len(index))
         if len(index) > 16:
-            raise torch.OutOfMemoryError("CUDA out of memory")
+            raise error
         return real(self, index, *given)
 
     monkeypatch.setattr(RecurrentEngine, "_backpropagate", failing)
@@ -167,7 +175,7 @@ def test_out_of_memory_once_goes_on_in_halves_and_twice_ends_with_advice(monkeyp
     advance(other)
     for a, b in zip(weights(one).values(), weights(other).values(), strict=True):
         torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-3)
-    monkeypatch.setattr(RecurrentEngine, "_backpropagate", raising(torch.OutOfMemoryError("again")))
+    monkeypatch.setattr(RecurrentEngine, "_backpropagate", raising(error))
     with pytest.raises(TrainingError, match="--minibatch-size"):
         advance(one)
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from cavalcade.config.recurrent import MachineConfig, RecurrentPPOConfig
 from cavalcade.core.contract import Environment
 from cavalcade.core.device import matmul_precision
-from cavalcade.core.errors import ConfigError, TrainingError
+from cavalcade.core.errors import ConfigError, TrainingError, out_of_memory
 from cavalcade.core.threads import few_threads
 from cavalcade.policy.heads import Choice
 from cavalcade.policy.recurrent import RecurrentNetwork
@@ -319,8 +319,8 @@ class RecurrentEngine(Engine):
         self.policy.zero_grad(set_to_none=True)
         try:
             return self._gradient(index, importance)
-        except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
-            if not _out_of_memory(error):
+        except (MemoryError, RuntimeError) as error:
+            if not out_of_memory(error):
                 raise
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
@@ -461,9 +461,3 @@ class RecurrentEngine(Engine):
         self._begins[:] = False
         for s in self._memory:
             s.zero_()
-
-
-def _out_of_memory(error: Exception) -> bool:
-    """Whether an error means that memory ran out, on a GPU or on the host."""
-    said = isinstance(error, RuntimeError) and "not enough memory" in str(error)
-    return said or isinstance(error, torch.OutOfMemoryError | MemoryError)
