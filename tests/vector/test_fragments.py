@@ -70,13 +70,19 @@ def test_experience_is_never_too_old_and_comes_in_order(made, staleness):
     assert max(ages) >= 1
 
 
+def until_idle(pool):
+    """Waits until no worker may play on."""
+    shared = pool._all
+    while (shared["done"] // pool._plan.steps - shared["taken"] < shared["lead"]).any():
+        time.sleep(0.001)
+
+
 def test_workers_play_no_further_ahead_than_the_learner_needs(made):
     """A learner slower than its workers soon learns from experience of one update before, whatever the limit."""
     engine = made(4)
     for update in range(30):
         engine.collect()
-        while not engine.env.pool._all["asleep"][:2].all():  # until no worker may play on
-            time.sleep(0.001)
+        until_idle(engine.env.pool)
         engine.update(update / 30)
     assert engine.ages == [1, 1]
 
@@ -86,8 +92,7 @@ def test_fragments_that_are_finished_before_the_learner_waits_are_noticed(made):
     engine = made(3)
     pool = engine.env.pool
     pool.publish(0, policy_values(engine))
-    while not pool._all["asleep"][:2].all():
-        time.sleep(0.001)
+    until_idle(pool)
     pool.wait(known=0)
     assert len(pool.finished()) == 2
 
