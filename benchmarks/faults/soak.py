@@ -15,6 +15,7 @@ import statistics
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,6 +23,8 @@ import psutil
 from benchmarks.faults.commands import PPO, SEARCH, run
 from benchmarks.faults.forked import forked, prepare
 from benchmarks.faults.table import Tally
+
+from cavalcade.vector import worker
 
 TRAIN = ("train", "cage2", *PPO, "--num-envs", "50", "--rollout-steps", "50", "--episodes", "2000", "--device", "cpu")
 HOSTED = (
@@ -47,6 +50,21 @@ class Counts(NamedTuple):
     temporary: int
 
 
+@contextlib.contextmanager
+def temporary_files_in(folder: Path) -> Iterator[None]:
+    """Lets this process and its children make temporary files in a folder of their own: others are not counted."""
+    before, _ = os.environ.get("TMPDIR"), folder.mkdir()
+    os.environ["TMPDIR"], tempfile.tempdir = str(folder), None
+    try:
+        yield
+    finally:
+        tempfile.tempdir = None
+        if before is None:
+            del os.environ["TMPDIR"]
+        else:
+            os.environ["TMPDIR"] = before
+
+
 def counted() -> Counts:
     here = psutil.Process()
     shared = len(list(Path("/dev/shm").iterdir())) if Path("/dev/shm").is_dir() else 0
@@ -54,16 +72,15 @@ def counted() -> Counts:
     return Counts(here.memory_info().rss / 2**20, here.num_fds(), here.num_threads(), shared, temporary)
 
 
-def killing(rng: random.Random, over: threading.Event) -> None:
-    """Kills a worker of this process now and then."""
+def killing(rng: random.Random, over: threading.Event, killed: list[int]) -> None:
+    """Kills a worker of this process now and then; appends its process number to `killed`."""
     while not over.wait(rng.uniform(0.3, 1.5)):
-        workers = [child for child in psutil.Process().children() if "spawn_main" in " ".join(_command(child))]
+        workers = [child.pid for child in psutil.Process().children() if worker.__file__ in _command(child)]
         if workers:
-            with_pid = rng.choice(workers).pid
-            try:
-                os.kill(with_pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
+            chosen = rng.choice(workers)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(chosen, signal.SIGKILL)
+                killed.append(chosen)
 
 
 def _command(process: psutil.Process) -> list[str]:
@@ -106,8 +123,11 @@ class Fresh:
         return ended.value
 
 
-def round_of(folder: Path, address: str, rng: random.Random, fresh: Fresh) -> tuple[float, float]:
-    """One of everything; returns the processor time of the training, here and in a fresh process."""
+def round_of(folder: Path, address: str, rng: random.Random, fresh: Fresh, killed: list[int]) -> tuple[float, float]:
+    """One of everything; returns the processor time of the training, here and in a fresh process.
+
+    killed: the workers that were killed are appended.
+    """
     import urllib.request
 
     shutil.rmtree(folder, ignore_errors=True)
@@ -115,7 +135,7 @@ def round_of(folder: Path, address: str, rng: random.Random, fresh: Fresh) -> tu
     pairs = [(trained(folder / "train"), fresh.trained()) for _ in range(PAIRS)]
     seconds = min(here for here, _ in pairs), min(there for _, there in pairs)
     over = threading.Event()
-    killer = threading.Thread(target=killing, args=(rng, over))
+    killer = threading.Thread(target=killing, args=(rng, over, killed))
     killer.start()
     try:
         for name, more in HOSTED_WAYS.items():
@@ -134,19 +154,23 @@ def try_all(tally: Tally, options: Any, share: tuple[int, int]) -> None:
     """Rounds until the time is over; the first few are warm-up."""
     from cavalcade.watch.serve import Watching
 
-    rng, counts, seconds = random.Random(options.seed), [], []
-    with tempfile.TemporaryDirectory() as place:
+    rng, counts, seconds, killed = random.Random(options.seed), [], [], []
+    with tempfile.TemporaryDirectory() as place, temporary_files_in(Path(place) / "temporary"):
         folder = Path(place) / "runs"
         fresh = Fresh(Path(place) / "fresh")
         (folder / "train").mkdir(parents=True)
         address = Watching(folder / "train").address.partition("#")[0]
         end = time.monotonic() + 60 * options.minutes
         while time.monotonic() < end or len(counts) < WARM + 6:
-            seconds.append(round_of(folder, address, rng, fresh))
+            seconds.append(round_of(folder, address, rng, fresh, killed))
             counts.append(counted())
             said = ", ".join(f"{name} {value:.0f}" for name, value in zip(ROOM, counts[-1], strict=True))
             here, there = seconds[-1]
-            print(f"round {len(counts)}: training {here:.3f} s, in a fresh process {there:.3f} s, {said}", flush=True)
+            print(
+                f"round {len(counts)}: training {here:.3f} s, in a fresh process {there:.3f} s, {said}, "
+                f"workers killed {len(killed)}",
+                flush=True,
+            )
     third = (len(counts) - WARM) // 3
     first, last = slice(WARM, WARM + third), slice(-third, None)
     for i, (name, room) in enumerate(ROOM.items()):
@@ -155,6 +179,9 @@ def try_all(tally: Tally, options: Any, share: tuple[int, int]) -> None:
         print(f"{name}: {before:.0f} at first, {after:.0f} at the end")
         if after > before * room:
             tally.fail(name, f"{before:.0f} at first, {after:.0f} at the end")
+    tally.add("workers", "killed", len(killed))
+    if not killed:
+        tally.fail("workers", "none was killed")
     tally.add("speed", "rounds", len(counts))
     speed = speed_at_the_end(seconds[first], seconds[last])
     print(f"speed at the end: {speed:.3f} of that at first")

@@ -31,7 +31,7 @@ from cavalcade.runs.advice import resume_command
 from cavalcade.runs.directory import RunDirectory, is_search, new_path, open_run, write_whole
 from cavalcade.runs.files import EPISODES, METRICS, REPORT, SEARCH, SUMMARY
 from cavalcade.runs.history import read_history
-from cavalcade.runs.table import csv_rows, read_csv, read_metrics, table
+from cavalcade.runs.table import read_csv, read_metrics, table
 from cavalcade.runs.training import Outcome, Training, stop_on_signal
 from cavalcade.runs.waiting import PREPARING, waiting
 from cavalcade.search import directory as search_directory
@@ -355,9 +355,10 @@ def _finish_search(running: "Search", quiet: bool) -> None:
     else:
         from cavalcade.report.search import search_report  # matplotlib takes a second to import
         from cavalcade.search.conclusion import conclude
+        from cavalcade.search.records import read_rows
 
         run, found = running.run, conclude(running)
-        report = search_report(found.plain, csv_rows(run.path / SEARCH))
+        report = search_report(found.plain, read_rows(run.path))
         run.check_files(SUMMARY, REPORT)  # before one of them is written
         write_whole(run.path / SUMMARY, json.dumps(found.plain, indent=1))
         write_whole(run.path / REPORT, report)

@@ -118,6 +118,16 @@ def test_damaged_logs_of_a_search_are_refused_before_anything_is_written(capsys,
     (run_in / "summary.json").write_text("as before")
     assert "search.csv cannot be read" in refused(capsys, "search", "--resume", run_in, "--quiet")
     assert (run_in / "summary.json").read_text() == "as before"
+    rows = (finished / "search.csv").read_text().splitlines()
+    cells = dict(zip(rows[0].split(","), rows[2].split(","), strict=True))
+    for name in ("score", "number", "episodes"):
+        text = "(".rjust(len(cells[name]), "1")  # of the same length: the log is as long as the checkpoint says
+        rows[2] = ",".join((cells | {name: text}).values())
+        (run_in / "search.csv").write_text("\n".join([*rows, ""]))
+        err = refused(capsys, "search", "--resume", run_in, "--quiet")
+        assert f"search.csv cannot be read: {name} of training " in err
+        assert f"is {text!r}; restore it" in err
+        assert (run_in / "summary.json").read_text() == "as before"
     (run_in / "decisions.jsonl").unlink()
     os.mkfifo(run_in / "decisions.jsonl")
     assert "decisions.jsonl cannot be read" in refused(capsys, "search", "audit", run_in)

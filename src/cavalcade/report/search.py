@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from cavalcade.core.errors import RunError
 from cavalcade.core.files import plain_json, read_text
 from cavalcade.report.page import heading, page, paragraph, picture, table
-from cavalcade.runs.files import SEARCH, SUMMARY
-from cavalcade.runs.table import csv_rows
+from cavalcade.runs.files import SUMMARY
+from cavalcade.search.records import read_rows
 from cavalcade.search.verdict import iqm
 
 _BARS = 25
@@ -66,7 +66,7 @@ def read_search(path: Path) -> tuple[dict[str, Any], list[dict[str, str]]]:
         summary = plain_json(read_text(path / SUMMARY))
     except (OSError, ValueError) as error:
         raise RunError(f"{path} has no finished search to report on ({type(error).__name__})") from None
-    return summary, csv_rows(path / SEARCH)
+    return summary, read_rows(path)
 
 
 def ranking_figure(summary: dict[str, Any], names: dict[str, str]) -> Figure:

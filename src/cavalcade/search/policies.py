@@ -18,11 +18,11 @@ from cavalcade.ppo.mlp_policy import MlpPolicy
 from cavalcade.ppo.returns import reward_scale
 from cavalcade.ppo.state import scaling_from
 from cavalcade.runs.files import SEARCH, SUMMARY
-from cavalcade.runs.table import csv_rows
 from cavalcade.search.config import SearchConfig
 from cavalcade.search.directory import open_search
 from cavalcade.search.domains import domain_of, subtasks_of
 from cavalcade.search.members import ORDER, stored_as
+from cavalcade.search.records import read_rows
 from cavalcade.targets.cage2.shared import order_mask
 from cavalcade.workflow.orders import one_hot
 from cavalcade.workflow.summary import pooled_compliance
@@ -57,11 +57,6 @@ def load_search_policy(path: str | Path, order: str = BEST, member: int | None =
         text = _named(path, config, rows, order)
     chosen = max((row for row in rows if row["order"] == text), key=lambda row: float(row["score"]))
     return _load(path, config, chosen)
-
-
-def read_rows(path: Path) -> list[dict[str, str]]:
-    """Rows of search.csv: the finished trainings."""
-    return csv_rows(path / SEARCH)
 
 
 def _named(path: Path, config: SearchConfig, rows: list[dict[str, str]], order: str) -> str:

@@ -3,7 +3,11 @@
 import json
 import math
 from collections.abc import Sequence
+from pathlib import Path
 
+from cavalcade.core.errors import RunError
+from cavalcade.runs.files import SEARCH
+from cavalcade.runs.table import csv_rows
 from cavalcade.search.members import Result
 from cavalcade.search.pool import Slot
 from cavalcade.workflow.orders import Order, Subtasks
@@ -21,6 +25,8 @@ COLUMNS = (
     "number", "purpose", "kind", "order", "seed", "start", "rung", *BELIEVED, *FOUND, "bound", "passed", "stop",
     "updates", "episodes", "steps", "used_episodes", "seconds",
 )  # fmt: skip
+_WHOLE = ("number", "seed", "rung", "passed", "updates", "steps")
+_REAL = ("episodes", "used_episodes", "seconds")
 _LOGGED = ("task", "bonus", "total", "compliance", "multiplier")
 
 
@@ -35,6 +41,19 @@ def csv_row(r: Result, subtasks: Subtasks, orders: Sequence[Order]) -> str:
         str(r.steps), f"{r.used:.10g}", f"{r.seconds:.2f}",
     ]  # fmt: skip
     return ",".join(parts)
+
+
+def read_rows(run: Path) -> list[dict[str, str]]:
+    """Rows of search.csv, the finished trainings; raises `RunError` if something else stands in place of a number."""
+    rows = csv_rows(run / SEARCH)
+    for row in rows:
+        for name in (*_WHOLE, *_REAL, *BELIEVED, *FOUND):
+            try:
+                (int if name in _WHOLE else float)(row[name] or ("nan" if name in BELIEVED | FOUND else ""))
+            except (KeyError, TypeError, ValueError):
+                where = f"{name} of training {row.get('number')!r} is {row.get(name)!r}"
+                raise RunError(f"{run / SEARCH} cannot be read: {where}; restore it") from None
+    return rows
 
 
 def metrics_row(update: int, steps: int, slots: Sequence[Slot], seconds: float) -> str:

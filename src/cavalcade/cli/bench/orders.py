@@ -26,7 +26,7 @@ from cavalcade.runs.waiting import waiting
 from cavalcade.search.analysis import Explained, by_class, explain, interval_of, trained_effects
 from cavalcade.search.directory import open_search
 from cavalcade.search.members import CONTROL, ORDER, PLAIN, SEARCHING
-from cavalcade.search.policies import read_rows
+from cavalcade.search.records import read_rows
 from cavalcade.search.verdict import Interval, Verdict, difference, iqm, judge, sentence
 from cavalcade.workflow.orders import classes, precedences
 

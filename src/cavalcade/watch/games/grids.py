@@ -15,7 +15,8 @@ from cavalcade.ppo.state import scaling_from
 from cavalcade.search.directory import open_search
 from cavalcade.search.domains import make_environment
 from cavalcade.search.members import ORDER, stored_as
-from cavalcade.search.policies import POLICIES, read_rows
+from cavalcade.search.policies import POLICIES
+from cavalcade.search.records import read_rows
 
 _MOVES = ("up", "down", "left", "right")
 

@@ -13,7 +13,7 @@ from cavalcade.envs.cage2.scenario import ACTIONS, REDS, REVISIONS
 from cavalcade.envs.cage2.scripted import BLUES
 from cavalcade.envs.gridworld import GRIDWORLD
 from cavalcade.runs.directory import is_search, read_yaml, settings_of, target_of
-from cavalcade.search.policies import read_rows
+from cavalcade.search.records import read_rows
 from cavalcade.watch.games.arenas import arena_episode
 from cavalcade.watch.games.branch import CONTINUATIONS, branch
 from cavalcade.watch.games.cells import Ranking, first_of, ranking, ranking_data
