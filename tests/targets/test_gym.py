@@ -1,6 +1,5 @@
 """Training on hosted environments."""
 
-import functools
 import json
 import random
 import re
@@ -16,7 +15,7 @@ import psutil
 import pytest
 
 from cavalcade.cli.bench.kills import hail
-from cavalcade.config import HostConfig, PPOConfig, WorkerConfig
+from cavalcade.config import HostConfig, PPOConfig
 from cavalcade.ppo.engines.cpu.engine import CpuEngine
 from cavalcade.ppo.engines.torch import TorchEngine
 from cavalcade.runs.checkpoint import checkpoints
@@ -132,11 +131,10 @@ def test_a_violation_of_the_api_is_told_before_workers_start(capsys, tmp_path, m
     assert "reset of tests.vector.games:Bare-v0 returns one value of type ndarray; Gymnasium requires" in said
 
 
-def test_an_evaluation_advises_nothing_that_it_refuses(capfd, tmp_path, monkeypatch):
+def test_an_evaluation_has_the_patience_of_its_training_and_advises_nothing_that_it_refuses(capfd, tmp_path):
     """Options of a training are none of an evaluation, which plays longer here than the training did."""
-    args = ("train", f"{GAMES}:Broken-v0", *SMALL, "--steps", "128", "--workers", "1", "--quiet")
+    args = ("train", f"{GAMES}:Broken-v0", *SMALL, "--steps", "128", "--workers", "1", "--max-restarts", "1", "--quiet")
     assert run(capfd, *args, "--run", tmp_path / "a")[0] == 0
-    monkeypatch.setattr("cavalcade.targets.gym.WorkerConfig", functools.partial(WorkerConfig, max_restarts=1))
     status, _, err = run(capfd, "evaluate", tmp_path / "a", "--episodes", "200")
     assert status == 2
     assert "after 1 restarts; fix the environment" in err

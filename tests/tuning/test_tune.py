@@ -2,9 +2,11 @@
 
 import psutil
 
+from cavalcade.api import make_config
 from cavalcade.targets.cage2.config import Cage2Config
 from cavalcade.targets.gym import GymConfig
 from cavalcade.tuning import trials, tune
+from cavalcade.tuning.tune import _backends
 
 
 def imagined(config, seconds):
@@ -53,3 +55,9 @@ def test_a_trial_that_eats_the_memory_is_ended(monkeypatch):
 
     monkeypatch.setattr(psutil, "virtual_memory", lambda: Full)
     assert "more than 90% of the memory" in trials.run_on_cpu(GymConfig(), 30.0).trouble
+
+
+def test_with_staleness_serial_is_not_tried():
+    config = make_config("gym:CartPole-v1", {"backend": "async", "staleness": 2})
+    assert not [name for name, _ in _backends(config) if name == "serial"]
+    assert "serial" in [name for name, _ in _backends(make_config("gym:CartPole-v1", {}))]

@@ -1,6 +1,7 @@
 """Environments that do not follow Gymnasium's API are told so, in its terms, before workers are started."""
 
 import random
+import time
 
 import gymnasium
 import numpy as np
@@ -108,6 +109,39 @@ def test_what_gymnasium_requires_is_said(options, said):
 def test_a_reset_without_seed_is_told():
     with pytest.raises(ConfigError, match="takes no seed"):
         gym_source("Seedless-v0")
+
+
+class Hanging(Faulty):
+    """Waits for something that never comes."""
+
+    def __init__(self, where):
+        super().__init__()
+        self.where = where
+
+    def wait(self, where):
+        if self.where == where:
+            time.sleep(1e6)
+
+    def reset(self, *, seed=None, options=None):
+        self.wait("reset")
+        return super().reset(seed=seed, options=options)
+
+    def step(self, action):
+        self.wait("step")
+        return super().step(action)
+
+    def close(self):
+        self.wait("close")
+
+
+gymnasium.register("Hanging-v0", entry_point=Hanging)
+
+
+@pytest.mark.parametrize("where", ["reset", "step", "close"])
+def test_an_environment_that_hangs_is_left_to_its_workers(monkeypatch, where):
+    """They have a time limit that users choose."""
+    monkeypatch.setattr(module, "_PATIENCE", 0.01)
+    assert gym_source("Hanging-v0", {"where": where}).name == "Hanging-v0"
 
 
 @pytest.mark.parametrize(

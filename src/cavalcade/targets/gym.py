@@ -156,7 +156,10 @@ class GymTarget(Target[GymConfig]):
         config: GymConfig = policy.config
         count = min(config.ppo.num_envs, options.episodes)
         workers = 0 if config.host.backend == "ray" else min(config.host.workers, count)
-        host = WorkerConfig(backend="serial" if config.host.backend == "serial" else "shared", workers=workers)
+        given = config.host  # of the training: an environment that needs patience there needs it here
+        backend = "serial" if given.backend == "serial" else "shared"
+        patience = {"worker_timeout": given.worker_timeout, "max_restarts": given.max_restarts}
+        host = WorkerConfig(backend=backend, workers=workers, **patience)
         make = partial(_hosted, config, host, count)
         return score_on_new_seeds(policy, make, options, self.member(policy, options.member))
 

@@ -25,8 +25,8 @@ def check_spaces(env: gymnasium.Env, name: str) -> None:
 def check_api(env: gymnasium.Env, name: str) -> None:
     """Raises `ConfigError` if what reset or step returns is not what Gymnasium requires.
 
-    env: without the wrappers of `gymnasium.make`, which fail on what is wrong. What the environment raises is left to
-    the workers to report.
+    env: without the wrappers of `gymnasium.make`, which fail on what is wrong. What the environment raises, and that it
+    hangs, is left to the workers to report.
     """
     inner: Any = env
     with _random_state_kept():

@@ -22,11 +22,13 @@ from gymnasium.wrappers import OrderEnforcing, TimeLimit
 
 from cavalcade.core.errors import ConfigError
 from cavalcade.core.images import ImageLayout, image_layout
+from cavalcade.core.time_limit import time_limit
 from cavalcade.vector.actions import MOST_VALUES, ActionLayout, has_empty_part, in_one_line
 from cavalcade.vector.conformance import check_api, check_spaces
 
 GYM_ROWS = "cavalcade.vector.rows"
 _NEVER = 2**62
+_PATIENCE = 10.0  # seconds for the look at an environment
 _CHECKED: set[tuple[str, str]] = set()  # environments that were found to follow Gymnasium's API, with their options
 
 
@@ -98,10 +100,11 @@ def gym_source(
         actions = ActionLayout(env.action_space, name)
         shapes = Shapes(frames * int(flat.shape[0]), kind, actions, tuple(infos), size, image=image, critic_values=seen)
         if (what := (name, repr(given))) not in _CHECKED:
-            check_api(unwrapped(env)[0], name)
+            with suppress(TimeoutError), time_limit(_PATIENCE):  # workers have a limit of their own, and report it
+                check_api(unwrapped(env)[0], name)
             _CHECKED.add(what)
     finally:
-        with suppress(Exception):  # nothing is lost
+        with suppress(Exception), time_limit(_PATIENCE):  # nothing is lost
             env.close()
     made = {
         "name": name,
