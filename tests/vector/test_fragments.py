@@ -70,6 +70,15 @@ def test_experience_is_never_too_old_and_comes_in_order(made, staleness):
     assert max(ages) >= 1
 
 
+def test_a_worker_that_is_killed_before_it_made_its_environments_is_replaced(made):
+    engine = made(2)
+    worker = engine.env.pool.workers[1].process
+    worker.kill()
+    worker.wait()
+    engine.collect()
+    assert engine.env.pool.restarts == 1
+
+
 def until_idle(pool):
     """Waits until no worker may play on."""
     shared = pool._all

@@ -468,6 +468,19 @@ def test_a_worker_that_cannot_make_its_environments_is_not_tried_again():
     env.close()
 
 
+@pytest.mark.parametrize("backend", ["pipe", "shared", "async"])
+def test_a_worker_that_is_killed_before_it_made_its_environments_is_replaced(backend):
+    """By the system, where memory was short, say."""
+    env = make(backend, 4, game("Counting"), workers=2)
+    worker = env.pool.workers[1].process
+    worker.kill()
+    worker.wait()
+    env.reset()
+    env.step([0, 0, 0, 0])
+    assert env.pool.restarts == 1
+    env.close()
+
+
 def test_bad_input():
     for name, words in (
         ("NoSuch-v0", "environment 'NoSuch-v0' cannot be made"),

@@ -1,6 +1,7 @@
 """What pools of worker processes share: watching workers, reporting and ending those that fail, counting restarts."""
 
 import select
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -67,9 +68,9 @@ class Supervisor:
         rows = ", ".join(f"{start} to {stop - 1}" for start, stop in worker.chunks)
         report = f"worker {worker.index} (environments {rows}) {why}"
         self._poll.unregister(worker.listen)
-        words = worker.last_words()
+        words, killed = worker.last_words(), worker.process.poll() == -signal.SIGKILL
         self.workers.pop(worker.index).end()
-        if not ready and not self.restarts:
+        if not ready and not killed and not self.restarts:  # killed: from outside, which says nothing about the next
             raise WorkerError(f"{report} before its environments were made{_quoted(words)}")
         self.restarts += 1
         if self.restarts > self._max_restarts:
