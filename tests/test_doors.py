@@ -27,14 +27,16 @@ def listening():
     return found
 
 
-@pytest.mark.parametrize("backend", ["serial", "pipe", "shared", "async"])
-def test_a_training_with_workers_listens_nowhere(tmp_path, backend):
+@pytest.mark.parametrize(
+    ("backend", "more"), [("serial", {}), ("pipe", {}), ("shared", {}), ("async", {}), ("async", {"staleness": 2})]
+)
+def test_a_training_with_workers_listens_nowhere(tmp_path, backend, more):
     before, seen = listening(), []
 
     def look(update):
         seen.append(listening() - before)
 
-    workers = {} if backend == "serial" else {"workers": 2}
+    workers = {} if backend == "serial" else {"workers": 2, **more}
     options = {**SMALL, **workers, "backend": backend, "steps": 20, "run": tmp_path / "run", "callbacks": [look]}
     cavalcade.train("gym:CartPole-v1", **options)
     assert seen
