@@ -35,6 +35,7 @@ HOSTED_WAYS = {"hosted": (), "stale": ("--staleness", "2")}
 WARM = 3  # rounds in which everything is compiled and imported
 PAIRS = 3  # trainings of a round, here and in a fresh process in turns; the best of each count
 SECONDS = 120
+KILLS = 4  # at most, in the hosted trainings of a round
 Seconds = list[tuple[float, float]]  # of rounds: here, and in a fresh process
 SLOWEST = 0.97  # of the speed of the first rounds
 ROOM = {"memory MB": 1.1, "descriptors": 1.0, "threads": 1.0, "shared memory": 1.0, "temporary files": 1.0}
@@ -73,8 +74,9 @@ def counted() -> Counts:
 
 
 def killing(rng: random.Random, over: threading.Event, killed: list[int]) -> None:
-    """Kills a worker of this process now and then; appends its process number to `killed`."""
-    while not over.wait(rng.uniform(0.3, 1.5)):
+    """Kills some workers of this process, one after the other; appends their process numbers to `killed`."""
+    most = len(killed) + KILLS
+    while len(killed) < most and not over.wait(rng.uniform(0.3, 1.5)):
         workers = [child.pid for child in psutil.Process().children() if worker.__file__ in _command(child)]
         if workers:
             chosen = rng.choice(workers)

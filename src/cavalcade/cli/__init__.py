@@ -45,8 +45,11 @@ def fail(message: str) -> NoReturn:
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Runs a verb and exits: 0 done, 1 the verb found a fault, 2 bad input."""
-    verb, *args = list(sys.argv[1:] if argv is None else argv) or ["--help"]
-    verb, args = RENAMED.get(verb, verb), renamed.options(args)
+    verb, *given = list(sys.argv[1:] if argv is None else argv) or ["--help"]
+    verb, args = RENAMED.get(verb, verb), renamed.options(given)
+    if "--quiet" not in args:
+        for notice in renamed.notices(given, args):
+            print(notice, file=sys.stderr)
     try:
         try:
             status = _dispatch(verb, args)

@@ -1,6 +1,6 @@
 """Options and settings that had another name in 0.1; they keep working for one release."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 _ENGINES = {"auto": "auto", "fused": "cpu", "torch": "torch"}
@@ -67,3 +67,12 @@ def options(args: list[str]) -> list[str]:
         new, value = setting(name, value)
         found.append(f"--{'no-' * no}{new.replace('_', '-')}{sign}{value}" if new != name else arg)
     return found
+
+
+def notices(before: Sequence[str], now: Sequence[str]) -> list[str]:
+    """What to tell users whose command has old names; now: what `options` made of it."""
+    return [
+        f"{old.partition('=')[0]} is called {new.partition('=')[0]} now; the old name goes in 0.3"
+        for old, new in zip(before, now, strict=True)
+        if old != new and old.startswith("--")
+    ]
