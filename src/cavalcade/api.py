@@ -22,7 +22,7 @@ from cavalcade.core.contract import Environment
 from cavalcade.core.errors import ConfigError, RunError, at_least
 from cavalcade.core.files import plain_json, read_text
 from cavalcade.envs.cage2.protocol import REDS
-from cavalcade.envs.cage2.red_choice import Red
+from cavalcade.envs.cage2.red_choice import Red, red_path
 from cavalcade.policy.module import MakeModule, path_of
 from cavalcade.ppo.distributed import ALONE, Ranks
 from cavalcade.ppo.trainer import Callback
@@ -176,7 +176,7 @@ class SearchRun:
 
 def changed(directory: RunDirectory[Any], settings: dict[str, Any]) -> Any:
     """Configuration of an existing run, with settings given by name on top."""
-    return from_dict(directory.kind, nested(directory.kind, settings), base=directory.config())
+    return from_dict(directory.kind, _plain(directory.kind, settings), base=directory.config())
 
 
 def make_config(target: Any, settings: dict[str, Any], *presets: Any) -> RunConfig:
@@ -188,9 +188,15 @@ def make_config(target: Any, settings: dict[str, Any], *presets: Any) -> RunConf
     name = name_of(target)
     kind = target_named(name).Config
     plain: Any = {}
-    for preset in (*presets, nested(kind, settings), {"target": name}):
+    for preset in (*presets, _plain(kind, settings), {"target": name}):
         plain = merged(plain, preset)
     return from_dict(kind, plain)
+
+
+def _plain(kind: Any, settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings given by name, as plain data; a Red that is a function becomes module:function."""
+    red = settings.get("red")
+    return nested(kind, settings | {"red": red_path(red)} if callable(red) else settings)
 
 
 def name_of(target: Any) -> str:
@@ -298,7 +304,7 @@ def search(
         progress: print progress and findings.
         **settings: settings by name, as on the command line.
     """
-    config = target if isinstance(target, SearchConfig) else search_config(target, nested(SearchConfig, settings))
+    config = target if isinstance(target, SearchConfig) else search_config(target, _plain(SearchConfig, settings))
     path = Path(run) if run else search_directory.default_path(config.target)
     run_search(RunDirectory(path, SearchConfig), config, quiet=not progress, threads=threads)
     return SearchRun(path)
