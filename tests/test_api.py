@@ -118,6 +118,9 @@ def test_evaluate_takes_runs_paths_policies_and_baselines(run):
     assert "total" in str(cavalcade.evaluate("sleep", episodes=2, revisions=("head",)))
     with pytest.raises(ConfigError, match="'nobody' is not a run, a checkpoint or one of"):
         cavalcade.evaluate("nobody")
+    for call in (lambda: cavalcade.evaluate(None), lambda: cavalcade.payoff([None])):
+        with pytest.raises(ConfigError, match="None is not a run, a path, a policy or the name of a CAGE-2 baseline"):
+            call()
     with pytest.raises(ConfigError, match="episodes is 1; it must be a whole number of at least 2"):
         cavalcade.evaluate(run, episodes=1)
 
@@ -188,10 +191,15 @@ def test_what_is_no_target_is_refused_in_its_terms(tmp_path):
         cavalcade.train("mettagrid", network=load_example("own_network").Residual, run=tmp_path / "b", progress=False)
     with pytest.raises(ConfigError, match="callbacks is a function"):
         cavalcade.train("cage2", callbacks=print, run=tmp_path / "c")
+    for wrong in ([3], None, "print"):
+        with pytest.raises(
+            ConfigError, match=rf"callbacks is {re.escape(repr(wrong))}; it must be a list of functions"
+        ):
+            cavalcade.train("cage2", callbacks=wrong, run=tmp_path / "c")
     with pytest.raises(ConfigError, match="threads is -1"):
         cavalcade.search("gridworld", threads=-1, run=tmp_path / "d")
     with pytest.raises(ConfigError, match="writer is 'csv'; it must be one of tensorboard, wandb"):
-        cavalcade.train("cage2", writers=["csv"], run=tmp_path / "e", **SMALL)
+        cavalcade.train("cage2", writers="csv", run=tmp_path / "e", **SMALL)
     assert not list((tmp_path / "c").glob("*"))
     with pytest.raises(RunError, match="is not a run directory"):
         cavalcade.Run(tmp_path / "nothing").metrics()

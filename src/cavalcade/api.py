@@ -224,7 +224,7 @@ def train(
     progress: bool = True,
     callbacks: Sequence[Callback] = (),
     network: MakeModule | None = None,
-    writers: Sequence[str] = (),
+    writers: str | Sequence[str] = (),
     init: "str | Path | Run | None" = None,
     **settings: Any,
 ) -> Run:
@@ -251,7 +251,8 @@ def train(
         presets.append(hardware_of(hardware, name, shipped=target_named(name).hardware))
     config = make_config(target, settings, *presets)
     path = Path(run) if run else default_path(config)
-    options: dict[str, Any] = {"threads": threads, "callbacks": callbacks, "network": network, "writers": writers}
+    options: dict[str, Any] = {"threads": threads, "callbacks": callbacks, "network": network}
+    options["writers"] = (writers,) if isinstance(writers, str) else writers
     options["init"] = init.path if isinstance(init, Run) else Path(init) if init else None
     outcome = run_training(RunDirectory(path, type(config)), config, quiet=not progress, **options)
     return Run(path, outcome, network)
@@ -278,6 +279,8 @@ def run_training(
     """Trains in a run directory, new or resumed; options: see `Training`."""
     if callable(callbacks):
         raise ConfigError("callbacks is a function; it must be a list of them")
+    if not isinstance(callbacks, Sequence) or not all(map(callable, callbacks)):
+        raise ConfigError(f"callbacks is {callbacks!r}; it must be a list of functions")
     options |= {"threads": at_least("threads", threads, 0), "callbacks": callbacks}
     with directory.locked() if ranks.first else nullcontext():
         with waiting(PREPARING) if ranks.first and not quiet else nullcontext():
@@ -410,6 +413,8 @@ def _policy_of(given: Any, options: dict[str, Any]) -> Any:
     if isinstance(policy, str | Path) and policies.is_saved(policy):
         chosen = {name: options.get(name) for name in ("order", "member")} if is_search(Path(policy)) else {}
         policy = load_policy(policy, **chosen)
+    if not isinstance(policy, str | Path) and not hasattr(policy, "config"):
+        raise ConfigError(f"{given!r} is not a run, a path, a policy or the name of a CAGE-2 baseline")
     return policy
 
 
