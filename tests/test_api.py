@@ -2,6 +2,7 @@
 
 import inspect
 import pickle
+import re
 import subprocess
 import sys
 
@@ -11,7 +12,7 @@ import pytest
 
 import cavalcade
 from cavalcade import api
-from cavalcade.core.errors import ActionError, ConfigError, RunError
+from cavalcade.core.errors import ActionError, ConfigError, RunError, StateError
 from cavalcade.targets.cage2.config import Cage2Config
 from tests.examples.test_examples import load_example
 
@@ -44,7 +45,7 @@ def test_metrics_without_pandas(run, monkeypatch):
 
 
 def test_a_policy_steps_a_gymnasium_environment(run):
-    policy = cavalcade.load_policy(run.path)
+    policy = cavalcade.load_policy(run.path)[1]
     env = gymnasium.make("cavalcade/Cage2-v0", red="meander", horizon=20)
     observation, info = env.reset(seed=1)
     over = False
@@ -76,14 +77,35 @@ def test_a_policy_acts_for_one_observation_or_a_batch_as_its_runner_does(run):
 
 def test_a_policy_refuses_what_does_not_fit(run):
     policy = cavalcade.load_policy(run.path)
+    one, seen = policy[1], np.zeros((2, 52))
+    for call in (policy, policy.evaluate):
+        with pytest.raises(
+            ConfigError, match=r"has 2 policies; take one: policy\[i\], or load_policy\(path, member='best'"
+        ):
+            call(seen)
     with pytest.raises(ActionError, match=r"observations have shape \(3,\).*takes \(52,\)"):
-        policy(np.zeros(3))
-    with pytest.raises(ActionError, match="mask has shape"):
-        policy(np.zeros((2, 52)), np.ones((3, 145)))
+        one(np.zeros(3))
+    for mask, wanted in ((np.ones((3, 145)), "(2, 145)"), (np.ones(144), "(2, 145)"), (np.ones(290), "(2, 145)")):
+        said = re.escape(f"mask has shape {mask.shape}; with 2 observations it must be {wanted}")
+        with pytest.raises(ActionError, match=said):
+            one(seen, mask)
+    with pytest.raises(ActionError, match=r"mask has shape \(144,\); with 1 observation it must be \(145,\)"):
+        one.evaluate(seen[0], np.ones(144))
+    with pytest.raises(StateError, match=r"state is of type int; .* is feed-forward, leave it out"):
+        one(seen, None, 3)
+    with pytest.raises(ConfigError, match=r"policy is best; .* has 2"):
+        policy["best"]
     with pytest.raises(ConfigError, match=r"policy is 2; .* has 2, numbered from 0"):
         policy[2]
     with pytest.raises(RunError, match="neither a run"):
         cavalcade.load_policy(run.path / "checkpoints")
+
+
+def test_policies_are_counted_and_iterated(run):
+    policy = cavalcade.load_policy(run.path)
+    found = list(policy)
+    assert len(found) == len(policy) == 2
+    assert [one.weights.tolist() for one in found] == [policy[p].weights.tolist() for p in range(2)]
 
 
 def test_evaluate_takes_runs_paths_policies_and_baselines(run):
@@ -96,6 +118,9 @@ def test_evaluate_takes_runs_paths_policies_and_baselines(run):
     assert "total" in str(cavalcade.evaluate("sleep", episodes=2, revisions=("head",)))
     with pytest.raises(ConfigError, match="'nobody' is not a run, a checkpoint or one of"):
         cavalcade.evaluate("nobody")
+    for call in (lambda: cavalcade.evaluate(None), lambda: cavalcade.payoff([None])):
+        with pytest.raises(ConfigError, match="None is not a run, a path, a policy or the name of a CAGE-2 baseline"):
+            call()
     with pytest.raises(ConfigError, match="episodes is 1; it must be a whole number of at least 2"):
         cavalcade.evaluate(run, episodes=1)
 
@@ -166,10 +191,15 @@ def test_what_is_no_target_is_refused_in_its_terms(tmp_path):
         cavalcade.train("mettagrid", network=load_example("own_network").Residual, run=tmp_path / "b", progress=False)
     with pytest.raises(ConfigError, match="callbacks is a function"):
         cavalcade.train("cage2", callbacks=print, run=tmp_path / "c")
+    for wrong in ([3], None, "print"):
+        with pytest.raises(
+            ConfigError, match=rf"callbacks is {re.escape(repr(wrong))}; it must be a list of functions"
+        ):
+            cavalcade.train("cage2", callbacks=wrong, run=tmp_path / "c")
     with pytest.raises(ConfigError, match="threads is -1"):
         cavalcade.search("gridworld", threads=-1, run=tmp_path / "d")
     with pytest.raises(ConfigError, match="writer is 'csv'; it must be one of tensorboard, wandb"):
-        cavalcade.train("cage2", writers=["csv"], run=tmp_path / "e", **SMALL)
+        cavalcade.train("cage2", writers="csv", run=tmp_path / "e", **SMALL)
     assert not list((tmp_path / "c").glob("*"))
     with pytest.raises(RunError, match="is not a run directory"):
         cavalcade.Run(tmp_path / "nothing").metrics()

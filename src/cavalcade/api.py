@@ -22,7 +22,7 @@ from cavalcade.core.contract import Environment
 from cavalcade.core.errors import ConfigError, RunError, at_least
 from cavalcade.core.files import plain_json, read_text
 from cavalcade.envs.cage2.protocol import REDS
-from cavalcade.envs.cage2.red_choice import Red
+from cavalcade.envs.cage2.red_choice import Red, red_path
 from cavalcade.policy.module import MakeModule, path_of
 from cavalcade.ppo.distributed import ALONE, Ranks
 from cavalcade.ppo.trainer import Callback
@@ -176,7 +176,7 @@ class SearchRun:
 
 def changed(directory: RunDirectory[Any], settings: dict[str, Any]) -> Any:
     """Configuration of an existing run, with settings given by name on top."""
-    return from_dict(directory.kind, nested(directory.kind, settings), base=directory.config())
+    return from_dict(directory.kind, _plain(directory.kind, settings), base=directory.config())
 
 
 def make_config(target: Any, settings: dict[str, Any], *presets: Any) -> RunConfig:
@@ -188,9 +188,15 @@ def make_config(target: Any, settings: dict[str, Any], *presets: Any) -> RunConf
     name = name_of(target)
     kind = target_named(name).Config
     plain: Any = {}
-    for preset in (*presets, nested(kind, settings), {"target": name}):
+    for preset in (*presets, _plain(kind, settings), {"target": name}):
         plain = merged(plain, preset)
     return from_dict(kind, plain)
+
+
+def _plain(kind: Any, settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings given by name, as plain data; a Red that is a function becomes module:function."""
+    red = settings.get("red")
+    return nested(kind, settings | {"red": red_path(red)} if callable(red) else settings)
 
 
 def name_of(target: Any) -> str:
@@ -218,7 +224,7 @@ def train(
     progress: bool = True,
     callbacks: Sequence[Callback] = (),
     network: MakeModule | None = None,
-    writers: Sequence[str] = (),
+    writers: str | Sequence[str] = (),
     init: "str | Path | Run | None" = None,
     **settings: Any,
 ) -> Run:
@@ -245,7 +251,8 @@ def train(
         presets.append(hardware_of(hardware, name, shipped=target_named(name).hardware))
     config = make_config(target, settings, *presets)
     path = Path(run) if run else default_path(config)
-    options: dict[str, Any] = {"threads": threads, "callbacks": callbacks, "network": network, "writers": writers}
+    options: dict[str, Any] = {"threads": threads, "callbacks": callbacks, "network": network}
+    options["writers"] = (writers,) if isinstance(writers, str) else writers
     options["init"] = init.path if isinstance(init, Run) else Path(init) if init else None
     outcome = run_training(RunDirectory(path, type(config)), config, quiet=not progress, **options)
     return Run(path, outcome, network)
@@ -272,6 +279,8 @@ def run_training(
     """Trains in a run directory, new or resumed; options: see `Training`."""
     if callable(callbacks):
         raise ConfigError("callbacks is a function; it must be a list of them")
+    if not isinstance(callbacks, Sequence) or not all(map(callable, callbacks)):
+        raise ConfigError(f"callbacks is {callbacks!r}; it must be a list of functions")
     options |= {"threads": at_least("threads", threads, 0), "callbacks": callbacks}
     with directory.locked() if ranks.first else nullcontext():
         with waiting(PREPARING) if ranks.first and not quiet else nullcontext():
@@ -298,7 +307,7 @@ def search(
         progress: print progress and findings.
         **settings: settings by name, as on the command line.
     """
-    config = target if isinstance(target, SearchConfig) else search_config(target, nested(SearchConfig, settings))
+    config = target if isinstance(target, SearchConfig) else search_config(target, _plain(SearchConfig, settings))
     path = Path(run) if run else search_directory.default_path(config.target)
     run_search(RunDirectory(path, SearchConfig), config, quiet=not progress, threads=threads)
     return SearchRun(path)
@@ -404,6 +413,8 @@ def _policy_of(given: Any, options: dict[str, Any]) -> Any:
     if isinstance(policy, str | Path) and policies.is_saved(policy):
         chosen = {name: options.get(name) for name in ("order", "member")} if is_search(Path(policy)) else {}
         policy = load_policy(policy, **chosen)
+    if not isinstance(policy, str | Path) and not hasattr(policy, "config"):
+        raise ConfigError(f"{given!r} is not a run, a path, a policy or the name of a CAGE-2 baseline")
     return policy
 
 

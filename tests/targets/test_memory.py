@@ -9,7 +9,7 @@ import torch
 
 from cavalcade.config import PPOConfig, WorkerConfig
 from cavalcade.config.memory import MemoryConfig
-from cavalcade.core.errors import ActionError, ConfigError
+from cavalcade.core.errors import ActionError, ConfigError, StateError
 from cavalcade.runs.directory import RunDirectory
 from cavalcade.runs.policies import load_policy
 from cavalcade.runs.training import Training
@@ -60,6 +60,13 @@ def test_a_loaded_policy_carries_its_state(tmp_path):
         policy(np.zeros(5))
     with pytest.raises(ConfigError, match="has 1, numbered from 0"):
         policy[1]
+    assert list(policy) == [policy]
+    with pytest.raises(ActionError, match=r"mask has shape \(3,\); with 1 observation it must be \(2,\)"):
+        policy(shown, np.ones(3))
+    with pytest.raises(StateError, match=r"state is of type Tensor; make one with policy.initial_state\(1\)"):
+        policy(shown, None, torch.zeros(8))
+    with pytest.raises(StateError, match=r"\(1, 3, 8\).* takes \[\(1, 1, 8\), \(1, 1, 8\)\] here"):
+        policy(shown, state=policy.initial_state(3))
 
 
 @pytest.mark.parametrize(

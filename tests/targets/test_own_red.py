@@ -1,10 +1,16 @@
 """Training against a user-defined Red: resumed exactly, scored, refused where it cannot be."""
 
+import importlib
+import sys
+
 import numpy as np
 import pytest
 
 import cavalcade
+from cavalcade import api
 from cavalcade.core.errors import ConfigError
+from cavalcade.envs.cage2.scenario import OWN
+from cavalcade.search.config import SearchConfig
 from cavalcade.targets.cage2 import gpu
 from cavalcade.targets.cage2.config import Cage2Config
 
@@ -26,6 +32,7 @@ def plain(s, e, key):
 def mine(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "reds_to_train_on.py").write_text(MINE)
+    monkeypatch.delitem(sys.modules, "reds_to_train_on", raising=False)
     return "reds_to_train_on"
 
 
@@ -45,6 +52,40 @@ def test_a_resumed_run_equals_an_uninterrupted_one(mine, tmp_path):
     assert (tmp_path / "whole" / "episodes.csv").read_text() == (tmp_path / "half" / "episodes.csv").read_text()
     assert f"{mine}:mix" in (tmp_path / "whole" / "episodes.csv").read_text()
     assert f"{mine}:mix" in str(whole.heldout())
+
+
+def test_python_takes_the_function_itself(mine, tmp_path):
+    reds = importlib.import_module(mine)
+    options = {"num_envs": 10, "rollout_steps": 30, "hidden": (8,), "episodes": 4, "threads": 1, "progress": False}
+    run = cavalcade.train("cage2", red=reds.mix, run=tmp_path / "run", **options)
+    assert run.config.task.red == f"{mine}:mix"
+    assert (run.evaluate(episodes=2, cells=("bline-30",)).scores[0].episodes) == 2
+    env = cavalcade.make_env(num_envs=4, red=reds.plain)
+    assert env.state.red.tolist() == [OWN] * 4
+    searched = api.search_config("cage2", api._plain(SearchConfig, {"red": reds.mix}))
+    assert searched.task.red == f"{mine}:mix"
+
+
+def test_a_function_that_no_name_leads_to_is_refused(mine, monkeypatch):
+    reds = importlib.import_module(mine)
+
+    def nested(s, e, key):
+        return 0, 0
+
+    class Callable:
+        def __call__(self, s, e, key):
+            return 0, 0
+
+    for red, label in ((lambda s, e, key: (0, 0), "<lambda>"), (nested, "nested"), (Callable(), "Callable")):
+        with pytest.raises(
+            ConfigError, match=rf"red is {label} of .*; a run keeps its Red as module:function.*my_reds"
+        ):
+            cavalcade.make_env(num_envs=4, red=red)
+    monkeypatch.setattr(reds.mix, "__module__", "__main__")
+    with pytest.raises(ConfigError, match="red is mix of __main__; a run keeps"):
+        cavalcade.search(red=reds.mix)
+    with pytest.raises(ConfigError, match=r"red <lambda> takes \(s\); a Red is a function"):
+        cavalcade.train("cage2", red=lambda s: 0)
 
 
 def test_a_gpu_takes_compiled_reds_and_no_belief(mine, monkeypatch):

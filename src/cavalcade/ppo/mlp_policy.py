@@ -1,6 +1,6 @@
 """Trained feed-forward policies: call one with observations to get actions; a runner plays batches."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -10,7 +10,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 
 from cavalcade.core.contract import Environment
-from cavalcade.core.errors import ActionError, ConfigError
+from cavalcade.core.errors import ActionError, ConfigError, StateError
 from cavalcade.policy.heads import Choice, Head
 from cavalcade.ppo.runner import PolicyRunner
 from cavalcade.ppo.torch_runner import TorchRunner
@@ -37,12 +37,24 @@ class Evaluation(NamedTuple):
     value: NDArray  # (B,), discounted returns in the scale of the environment's rewards
 
 
+def allowed_actions(mask: ArrayLike | None, head: Head, count: int) -> NDArray[np.bool_]:
+    """Action masks (B, A) for a number of observations: those given, else all actions; A is 0 of continuous ones."""
+    shape = (count, head.outputs if head.integral else 0)
+    given = np.ones(shape, np.bool_) if mask is None else np.asarray(mask, np.bool_)
+    found = given[None] if given.ndim == 1 else given
+    if found.shape != shape:
+        many, wanted = ("s", shape) if count > 1 else ("", shape[1:])
+        raise ActionError(f"mask has shape {given.shape}; with {count} observation{many} it must be {wanted}")
+    return found.copy()
+
+
 @dataclass(frozen=True)
 class MlpPolicy:
     """The policies of a run at a checkpoint.
 
     `policy(observation, mask)` returns the action for one observation or the actions for a batch. mask: action masks,
-    True where an action is allowed; by default all are. With several policies, `policy[i]` is one of them.
+    True where an action is allowed; by default all are. With several policies, `policy[i]` is one of them, and only
+    one can be called.
     """
 
     path: Path
@@ -80,6 +92,9 @@ class MlpPolicy:
         parts = {name: getattr(self, name)[which] for name in ("weights", "context", "shift", "scale", "reward_scale")}
         return replace(self, **parts)
 
+    def __iter__(self) -> Iterator["MlpPolicy"]:
+        return map(self.__getitem__, range(self.policies))
+
     def __call__(
         self,
         observation: ArrayLike,
@@ -90,7 +105,7 @@ class MlpPolicy:
         rng: np.random.Generator | None = None,
     ) -> Any:
         """Greedy or sampled actions for an observation (O,) or a batch (B, O)."""
-        x, allowed, one = self._inputs(observation, mask)
+        x, allowed, one = self._inputs(observation, mask, state)
         logits, _ = self._outputs(x)
         if greedy:
             found = self.head.greedy(logits, allowed)
@@ -102,7 +117,7 @@ class MlpPolicy:
 
     def evaluate(self, observation: ArrayLike, mask: ArrayLike | None = None, state: None = None) -> Evaluation:
         """Probabilities of actions and values of an observation (O,) or a batch (B, O)."""
-        x, allowed, one = self._inputs(observation, mask)
+        x, allowed, one = self._inputs(observation, mask, state)
         logits, values = self._outputs(x)
         values = values.numpy() / float(self.reward_scale[0])
         found = Evaluation(self.head.probabilities(logits, allowed).numpy(), values)
@@ -121,11 +136,19 @@ class MlpPolicy:
         return TorchRunner(self.head, self.spec, *parts, greedy=greedy, seeds=seeds, mask=self.mask)
 
     def _which(self, policy: int | None) -> slice:
-        if policy is not None and not 0 <= policy < self.policies:
+        if policy is not None and policy not in range(self.policies):
             raise ConfigError(f"policy is {policy}; {self.path} has {self.policies}, numbered from 0")
         return slice(None) if policy is None else slice(policy, policy + 1)
 
-    def _inputs(self, observation: ArrayLike, mask: ArrayLike | None) -> tuple[NDArray, torch.Tensor, bool]:
+    def _inputs(
+        self, observation: ArrayLike, mask: ArrayLike | None, state: None
+    ) -> tuple[NDArray, torch.Tensor, bool]:
+        if self.policies > 1:
+            raise ConfigError(
+                f"{self.path} has {self.policies} policies; take one: policy[i], or load_policy(path, member='best')"
+            )
+        if state is not None:
+            raise StateError(f"state is of type {type(state).__name__}; {self.path} is feed-forward, leave it out")
         x = np.asarray(observation)
         if self.spec.raw:
             x = x.reshape(self.spec.image.row_shape(x.shape))
@@ -136,10 +159,7 @@ class MlpPolicy:
                 f"observations have shape {np.shape(observation)}; {self.path} takes ({self.spec.inputs},) or a batch "
                 f"of them"
             )
-        shape = (len(x), self.head.outputs)
-        allowed = np.ones(shape, np.bool_) if mask is None else np.asarray(mask, np.bool_).reshape(-1, shape[1]).copy()
-        if allowed.shape != shape:
-            raise ActionError(f"mask has shape {np.asarray(mask).shape}; with {len(x)} observations it must be {shape}")
+        allowed = allowed_actions(mask, self.head, len(x))
         if self.mask is not None:
             if self.mask.by_truth:
                 raise ConfigError(f"{self.path} enforces its order on the true state; play it with `runner`")

@@ -1,7 +1,7 @@
 """Trained recurrent policies: call one with observations and a state to get actions; a runner plays batches."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -11,11 +11,11 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from cavalcade.core.errors import ActionError, ConfigError
+from cavalcade.core.errors import ActionError, ConfigError, StateError
 from cavalcade.policy.heads import Head
 from cavalcade.policy.recurrent import RecurrentNetwork, State
 from cavalcade.ppo.engines.recurrent.runner import RecurrentRunner
-from cavalcade.ppo.mlp_policy import Evaluation, PolicyMask
+from cavalcade.ppo.mlp_policy import Evaluation, PolicyMask, allowed_actions
 
 
 class RecurrentState:
@@ -34,8 +34,13 @@ class RecurrentCalls(ABC):
     """How a trained recurrent policy is called, whatever it observes.
 
     `policy(observation, mask, state)` returns the action for one observation or the actions for a batch;
-    `initial_state(batch)` makes a state, which every call updates. mask: True where an action is allowed; by default
-    all are.
+    `initial_state(batch)` makes a state, which every call updates; without one, a call is the first step of an episode
+    and remembers nothing. mask: True where an action is allowed; by default all are.
+
+        state = policy.initial_state()
+        while not over:
+            observation, reward, terminated, truncated, info = env.step(policy(observation, mask, state))
+            over = terminated or truncated  # state.reset() before the next episode
     """
 
     path: Path
@@ -69,8 +74,11 @@ class RecurrentCalls(ABC):
         self._check(policy)
         return self
 
+    def __iter__(self) -> Iterator[Self]:
+        return iter((self,))
+
     def _check(self, policy: int | None) -> None:
-        if policy:
+        if policy not in (None, 0):
             raise ConfigError(f"policy is {policy}; {self.path} has 1, numbered from 0")
 
     def initial_state(self, batch: int = 1) -> RecurrentState:
@@ -86,7 +94,10 @@ class RecurrentCalls(ABC):
         greedy: bool | None = None,
         rng: np.random.Generator | None = None,
     ) -> Any:
-        """Greedy or sampled actions for an observation or a batch; without a state, as at the start of an episode."""
+        """Greedy or sampled actions for an observation or a batch.
+
+        state: of `initial_state`, updated; without it, each call is the first step of an episode and remembers nothing.
+        """
         logits, _, allowed, one = self._outputs(observation, mask, state)
         head = self.played[1]
         if self.greedy if greedy is None else greedy:
@@ -106,18 +117,33 @@ class RecurrentCalls(ABC):
         found = Evaluation(shown.numpy(), values.numpy() / self.reward_scale)
         return Evaluation(*(part[0] for part in found)) if one else found
 
+    def _state(self, given: RecurrentState | None, batch: int) -> RecurrentState:
+        """The state of a batch: the one given, or the initial one."""
+        initial = self.initial_state(batch)
+        if given is None:
+            return initial
+        if not isinstance(given, RecurrentState):
+            raise StateError(
+                f"state is of type {type(given).__name__}; make one with policy.initial_state({batch}), calls update it"
+            )
+        found, wanted = ([tuple(part.shape) for part in state.memory] for state in (given, initial))
+        if found != wanted:
+            raise StateError(
+                f"state has shapes {found}; {self.path} takes {wanted} here, from policy.initial_state({batch})"
+            )
+        return given
+
     @torch.no_grad()
     def _outputs(
         self, observation: ArrayLike, mask: ArrayLike | None, state: RecurrentState | None
     ) -> tuple[Tensor, Tensor, Tensor, bool]:
         (network, head), (x, one) = self.played, self.rows(observation)
-        shape = (len(x), network.actions if head.integral else 0)
-        allowed = np.ones(shape, np.bool_) if mask is None else np.asarray(mask, np.bool_).reshape(shape).copy()
+        allowed = allowed_actions(mask, head, len(x))
         if self.mask is not None:
             if self.mask.by_truth:
                 raise ConfigError(f"{self.path} enforces its order on the true state; play it with `runner`")
             self.mask.restrict(x, allowed)
-        state = state or self.initial_state(len(x))
+        state = self._state(state, len(x))
         shown = torch.from_numpy(np.ascontiguousarray(x))
         out, state.memory = network(shown[None], state.memory, np.zeros((1, len(x)), np.bool_))
         return out.logits[0].float(), out.values[0].float(), torch.from_numpy(allowed), one

@@ -5,6 +5,7 @@ A compiled Red becomes a loop of its own, on the CPU or on a GPU; the kernels of
 
 import inspect
 import re
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -68,6 +69,18 @@ def own_red(red: Red) -> OwnRed:
         raise ConfigError(f"red is {red!r}; it must be one of {_NAMES}, module:function, or a function red(s, e, key)")
     label = getattr(red, "__name__", "") or type(red).__name__
     return OwnRed(label, _checked(red, label))
+
+
+def red_path(red: Callable[[Any, Any, Any], Any]) -> str:
+    """The name module:function of a Red, by which a configuration keeps it."""
+    label = own_red(red).label
+    module, name = getattr(red, "__module__", ""), getattr(red, "__qualname__", "")
+    if module == "__main__" or getattr(sys.modules.get(module), name, None) is not red:
+        raise ConfigError(
+            f"red is {label} of {module}; a run keeps its Red as module:function, so it must be a function of a file, "
+            f"e.g. my_reds.py: import it from there, or name it: red='my_reds:mix'"
+        )
+    return f"{module}:{name}"
 
 
 def red_codes(red: Red | Sequence[Red], num_envs: int) -> tuple[NDArray[np.int8], tuple[OwnRed, ...]]:
