@@ -1,6 +1,6 @@
 """Collecting while learning (--staleness) against waiting for each other, all ways in turns.
 
-    python benchmarks/staleness.py ROW... [--seconds 6] [--rounds 2] [--seeds 5]
+    python benchmarks/staleness.py ROW... [--seconds 6] [--rounds 2] [--seeds 5] [--cyborg CLONE]
 
 A row takes about a minute on two cores, learning a few.
 
@@ -9,7 +9,7 @@ wait:     steps of 1 to 5 ms that wait, eight workers, 16 environments, against 
 cartpole: training on CartPole, two workers, with either learner
 cyborg:   training in CybORG, --games 20 (--cyborg CLONE, --cyborg-python), against two processes without a learner
 mettagrid: whole runs of the package's MettaGrid, forage with 24 agents, 16 arenas, LSTM-128, two workers
-states:   steps in CybORG, 20 games in two workers, with the true state read every 1, 10, 20 steps and never
+states:   steps in CybORG (--cyborg CLONE), 20 games in two workers, the true state read every 1, 10, 20 steps and never
 learning: returns at equal steps, staleness 0 and 2: CartPole, Acrobot, and CAGE-2 hosted as a Gymnasium environment
 """
 
@@ -43,6 +43,7 @@ from cavalcade.vector.hosted import Hosted
 from cavalcade.vector.source import Source, gym_source
 
 SLOW = PPOConfig(num_envs=16, rollout_steps=32, minibatches=4, hidden=(256, 256))
+IN_CYBORG = ("cyborg", "states")  # rows
 LEARNT = {  # environment, settings, steps
     "CartPole-v1": (GYM_PPO, 100_000),
     "Acrobot-v1": (GYM_PPO, 150_000),
@@ -251,9 +252,11 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=0, help="steps of a run of the row learning, instead of its own")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--games", type=int, default=20, help="games of the row cyborg")
-    parser.add_argument("--cyborg", default="")
-    parser.add_argument("--cyborg-python", default="")
+    parser.add_argument("--cyborg", default="", metavar="CLONE", help="a clone of the CybORG repository")
+    parser.add_argument("--cyborg-python", default="", metavar="PYTHON", help="an interpreter that has CybORG")
     given = parser.parse_args()
+    if not given.cyborg and (needy := [row for row in given.rows if row in IN_CYBORG]):
+        parser.error(f"row {needy[0]} plays in CybORG; name a clone of its repository with --cyborg CLONE")
     given.clone = [x for x in (given.cyborg, given.cyborg_python) if x]
     use_threads(given.threads)
     short_slices()  # as a training does

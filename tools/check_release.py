@@ -45,7 +45,15 @@ COMMANDS = (
     ["play", "runs/cage2", "--horizon", "3"],
     ["models"],
 )
-EXAMPLES = ("first_steps", "callbacks", "own_environment", "own_network", "own_red")
+EXAMPLES = (
+    "first_steps",
+    "batch_environment",
+    "resume_and_evaluate",
+    "callbacks",
+    "own_environment",
+    "own_network",
+    "own_red",
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -35,7 +35,10 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.parts == ["totals"]:
-        print("\n\n".join(map(str, totals(read(options.results or FILE)))))
+        try:
+            print("\n\n".join(map(str, totals(read(options.results or FILE)))), flush=True)
+        except BrokenPipeError:  # a reader such as head has seen enough; what is left must not fail again at exit
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return
     lost = sum(_part(part, options) for part in options.parts or PARTS[:-1])
     sys.exit(1 if lost else 0)

@@ -35,7 +35,7 @@ READERS = ("export", "report", "evaluate", "record")
 RUN, INNER = "run", "outer/inner"  # a run, and where it is: also what a command writes two folders above is noticed
 TO_THE_END = ("export", "report", "search merge", "search audit", "models", "completion")  # their work is short
 _MODULES = {"verify mettagrid": "verify_mettagrid"}
-LEFT_OUT = (
+LEFT_OUT = (  # options that start other programs, or need a GPU
     "watch",
     "open",
     "help",
@@ -44,7 +44,7 @@ LEFT_OUT = (
     "ray_address",
     "device",
     "writers",
-)  # start other programs
+)
 SMALL = ("--num-envs", "2", "--threads", "1", "--quiet")
 TEXTS = (
     "run",
@@ -324,7 +324,8 @@ def spaces(tally: Tally, count: int, first: int) -> None:
         elif status == 2 and left:
             wrong = f"refused, and wrote a run: {errors}"
         tally.add("spaces", "tried")
-        tally.add("spaces", "refused" if status else "accepted")
+        tally.add("spaces", "refused", int(status != 0))
+        tally.add("spaces", "accepted", int(status == 0))
         if wrong:
             tally.fail("spaces", f"{number}: {wrong}")
 

@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 _SHOWN = 12  # faults printed of each kind
+_NONE = ("faults", "left out", "tried", "not tried")  # a row without these columns has none of them
 _MOST = "most "  # columns whose names begin so are maxima, all others are sums
 
 
@@ -62,7 +63,7 @@ class Tally:
         """The table: its head, a row for each kind, and their sums."""
         columns = list(dict.fromkeys(name for counts in self.counts.values() for name in counts if name != "faults"))
         columns.append("faults")
-        rows = [[row, *(f"{counts[name]:,}" for name in columns)] for row, counts in self.counts.items()]
+        rows = [[row, *(_cell(counts, name) for name in columns)] for row, counts in self.counts.items()]
         together = [
             (max if name.startswith(_MOST) else sum)(counts[name] for counts in self.counts.values())
             for name in columns
@@ -73,3 +74,8 @@ class Tally:
     def __str__(self) -> str:
         head, *rows = self.rows()
         return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, ["---"] * len(head), *rows))
+
+
+def _cell(counts: Counter, column: str) -> str:
+    """A count; a dash where a row does not count that."""
+    return f"{counts[column]:,}" if column in counts or column in _NONE else "–"

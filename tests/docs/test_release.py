@@ -10,7 +10,8 @@ from tools.doc_blocks import ROOT
 from cavalcade import __version__
 from cavalcade.config import renamed
 
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PROJECT = PYPROJECT["project"]
 NEXT = re.match(r"\d+\.\d+\.\d+", __version__)[0]
 
 
@@ -25,6 +26,23 @@ def test_every_extra_is_documented_and_tried():
     page = (ROOT / "docs/howto/install.md").read_text()
     assert {name for name in extras if f"`cavalcade[{name}]`" not in page} == {"release"}
     assert set(EXTRAS_IMPORT) == extras - {"test", "release", "dev"}  # those are for working on Cavalcade
+
+
+def test_the_workflow_tries_every_extra_that_needs_no_gpu():
+    jobs = yaml.safe_load((ROOT / ".github/workflows/wheel.yml").read_text())["jobs"]
+    matrix = jobs["wheel"]["strategy"]["matrix"]
+    (words,) = (step["run"].split() for step in jobs["wheel"]["steps"] if "--extras" in step.get("run", ""))
+    tried = {*words, *(row.get("more") for row in matrix["include"])}
+    assert set(EXTRAS_IMPORT) - tried == {"cuda", "docs"}  # make docs installs the latter
+
+
+def test_an_sdist_has_what_its_readme_and_documents_read():
+    included = set(PYPROJECT["tool"]["hatch"]["build"]["targets"]["sdist"]["include"])
+    readme = (ROOT / "README.md").read_text()
+    named = {*re.findall(r"-c (\S+)", readme), *re.findall(r"\]\((\w+\.\w+)\)", readme)}
+    read = re.findall(r"\{include\} \.\./(\S+)", "".join(page.read_text() for page in (ROOT / "docs").glob("*.md")))
+    assert {"constraints.txt", "CONTRIBUTING.md"} <= {*named, *read}
+    assert {*named, *read, "Makefile"} <= included
 
 
 def test_workflows_call_what_is_there():

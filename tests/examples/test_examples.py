@@ -31,6 +31,9 @@ def run_example(name: str) -> None:
     [
         ("first_steps", "one game: return"),
         ("callbacks", "finished: False"),
+        ("resume_and_evaluate", "changes: [{"),
+        ("order_search", "does the order matter? cannot tell"),
+        ("batch_environment", "all over: True"),
         ("own_network", "new seeds, greedy"),
         ("own_environment", "new seeds, greedy"),
         ("own_red", "random_target"),

@@ -11,9 +11,9 @@ from typing import Any
 
 from cavalcade.cli.help import Page
 from cavalcade.cli.options import Option
+from cavalcade.targets import SHIPPED
 
 FILE = files("cavalcade.cli") / "pages.json"
-_TARGETS = ("cage2", "cyborg", "gym:", "mettagrid", "env:")
 NO_PAGE = Page("", "", ())
 # The first words of each verb that have a page of their own; RUN stands for any other word.
 FIRST_WORDS = {
@@ -24,12 +24,12 @@ FIRST_WORDS = {
     "models": (),
     "payoff": (),
     "play": ("cage2", "mettagrid"),
-    "profile": _TARGETS,
+    "profile": SHIPPED,
     "record": ("RUN",),
     "report": (),
     "search": ("cage2", "gridworld", "cyborg", "merge", "audit"),
-    "train": _TARGETS,
-    "tune": _TARGETS,
+    "train": SHIPPED,
+    "tune": SHIPPED,
     "verify": ("mettagrid", "RUN"),
     "watch": (),
 }

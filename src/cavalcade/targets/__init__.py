@@ -2,20 +2,23 @@
 
 from functools import cache
 from importlib import import_module
-from importlib.metadata import entry_points
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cavalcade.core.errors import ConfigError
-from cavalcade.targets.base import Target
 
-_SHIPPED = ("cage2", "cyborg", "gym", "mettagrid", "env")  # modules here, each with a constant TARGET
+if TYPE_CHECKING:  # help reads the names and must start at once
+    from cavalcade.targets.base import Target
+
+SHIPPED = ("cage2", "cyborg", "gym:", "mettagrid", "env:")  # each a module here with a constant TARGET
 GROUP = "cavalcade.targets"  # entry points through which packages add targets
 
 
 @cache
-def targets() -> tuple[Target[Any], ...]:
+def targets() -> "tuple[Target[Any], ...]":
     """All targets: those shipped, and those that installed packages add."""
-    shipped = [import_module(f"{__name__}.{name}").TARGET for name in _SHIPPED]
+    from importlib.metadata import entry_points
+
+    shipped = [import_module(f"{__name__}.{name.rstrip(':')}").TARGET for name in SHIPPED]
     return (*shipped, *(point.load() for point in entry_points(group=GROUP)))
 
 
@@ -24,7 +27,7 @@ def is_target(name: str) -> bool:
     return any(target.accepts(name) for target in targets())
 
 
-def target_named(name: str) -> Target[Any]:
+def target_named(name: str) -> "Target[Any]":
     """The target that accepts a name; raises `ConfigError` if there is none."""
     for target in targets():
         if target.accepts(name):
