@@ -69,7 +69,7 @@ def test_other_choices_are_said_too():
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"target": "gym:CartPole-v1", "encoder": "cnn"}, "observations of CartPole-v1 are no images"),
+        ({"target": "gym:CartPole-v1", "encoder": "cnn"}, "observations of CartPole-v1 are not images"),
         ({"encoder": "cnn", "ppo": replace(PPO, engine="cpu")}, "encoder is cnn with engine cpu; use --encoder mlp"),
         ({"ppo": replace(PPO, hidden=(32,))}, r"hidden is \(32,\) with convolutions; use --features"),
         ({"encoder": "mlp", "features": 32}, "features is 32 with encoder mlp; use --hidden"),

@@ -10,8 +10,8 @@ import torch
 class SideStream:
     """Runs work beside the current stream, also in a CUDA graph; without a GPU at once.
 
-    Whoever writes or frees a tensor that this work uses has to `join` first: memory is reused in the order of the
-    stream that allocated it.
+    Call `join` before writing or freeing a tensor that this work uses: memory is reused in the order of the stream
+    that allocated it.
     """
 
     def __init__(self, device: torch.device):

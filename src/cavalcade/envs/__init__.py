@@ -35,7 +35,7 @@ def _register() -> None:
 
 
 class _Watch(importlib.abc.MetaPathFinder):
-    """Registers the environments once Gymnasium is imported, whoever imports it."""
+    """Registers the environments when Gymnasium is imported, by any module."""
 
     def find_spec(self, fullname: str, path: Any, target: Any = None) -> ModuleSpec | None:
         if fullname != "gymnasium":

@@ -1,4 +1,4 @@
-"""Names of the files in a run directory. Imports nothing, so that whoever only reads them stays light."""
+"""Names of the files in a run directory. Imports nothing, so that code that only reads runs starts fast."""
 
 CONFIG, META, LOCK = "config.yaml", "meta.json", ".lock"
 METRICS, EPISODES, NOTES, HISTORY, HELDOUT = (

@@ -102,10 +102,9 @@ class RayExecutor:
         self._running: dict[Any, Shard] = {}
         self._done: list[Done] = []
         cpus, gpus = total(ray, "CPU"), total(ray, "GPU")
-        nodes = sum(node["Alive"] for node in ray.nodes())
-        self.notes = [
-            f"on Ray: {nodes} nodes, {cpus} CPUs, {gpus} GPUs; a task takes {r.task_cpus} and {r.task_gpus:g}"
-        ]
+        alive = sum(node["Alive"] for node in ray.nodes())
+        nodes = f"{alive} node{'s' * (alive != 1)}"
+        self.notes = [f"on Ray: {nodes}, {cpus} CPUs, {gpus} GPUs; a task takes {r.task_cpus} and {r.task_gpus:g}"]
         if domain_of(config).hosted:
             self.notes.append("a training in CybORG is one task; one that is lost or stopped starts again")
         self.network: dict[str, Any] = {}

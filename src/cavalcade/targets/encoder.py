@@ -19,8 +19,8 @@ def encoder_for(config: Any, env: Hosted, setup: Setup) -> tuple[Convolutional |
     if kind == "cnn":
         if image is None:
             raise ConfigError(
-                f"encoder is cnn; observations of {env.source.name} are no images: Box of bytes or bounded floats, two "
-                f"or three axes, at least {SMALLEST} × {SMALLEST}"
+                f"encoder is cnn; observations of {env.source.name} are not images: a Box of bytes or bounded floats, "
+                f"two or three axes, at least {SMALLEST} × {SMALLEST}"
             )
         if why_not:
             raise ConfigError(f"encoder is cnn with {why_not}; use --encoder mlp")

@@ -39,8 +39,8 @@ def main(task: dict[str, Any]) -> dict[str, Any]:
     finally:
         engine.env.close()
     last = [reward for at, reward in rewards if at >= (1 - _TAIL) * seconds]
-    told = {"reward": float(np.mean(last))} if last else {}
-    return {"rate": steps / seconds, "collecting": collecting / seconds, "notes": engine.notes, **told}
+    reported = {"reward": float(np.mean(last))} if last else {}
+    return {"rate": steps / seconds, "collecting": collecting / seconds, "notes": engine.notes, **reported}
 
 
 def _update(engine: Engine) -> tuple[float, list[float]]:

@@ -18,7 +18,7 @@ from cavalcade.vector.supervisor import WatchClock
 from cavalcade.vector.worker import RESET
 
 IDENTITY = ("seed", "index", "episodes")  # the seed of an episode
-_TOLD = (*IDENTITY, "wanted")  # inputs of a reset
+_GIVEN = (*IDENTITY, "wanted")  # inputs of a reset
 _SHOWN = ("observation", "action_mask", "episodes")  # outputs of a reset
 # Outputs of a step.
 _STEPPED = (*_SHOWN, "final_observation", "reward", "terminated", "truncated", "episode_stats", "true_state")
@@ -37,9 +37,9 @@ class Host:
         self.env = make_env(source, count)
         self.memory: dict[str, Any] = {}
 
-    def reset(self, told: dict[str, NDArray]) -> dict[str, NDArray]:
+    def reset(self, given: dict[str, NDArray]) -> dict[str, NDArray]:
         """Begins episodes in the rows marked `wanted`."""
-        for name, array in told.items():
+        for name, array in given.items():
             getattr(self.env.shared, name)[:] = array
         self.env.begin_wanted()
         return self._fields(_SHOWN)
@@ -101,7 +101,7 @@ class RayPool(WorkerPool):
         actor, rows = self.actors[group], self.groups[group]
         self.broken[rows] = False
         if command == RESET:
-            ref = actor.reset.remote({name: getattr(self.shared, name)[rows].copy() for name in _TOLD})
+            ref = actor.reset.remote({name: getattr(self.shared, name)[rows].copy() for name in _GIVEN})
         else:
             ref = actor.step.remote(self.shared.action[rows].copy())
         self._asked[ref] = group, command
@@ -146,10 +146,10 @@ class RayPool(WorkerPool):
         """Has another actor begin a group's next episodes; returns their first observations."""
         self.renew(group, error)
         rows = self.groups[group]
-        told = {name: getattr(self.shared, name)[rows].copy() for name in _TOLD}
-        told["wanted"][:] = True
+        given = {name: getattr(self.shared, name)[rows].copy() for name in _GIVEN}
+        given["wanted"][:] = True
         try:
-            return self.ray.get(self.actors[group].reset.remote(told), timeout=self.timeout)
+            return self.ray.get(self.actors[group].reset.remote(given), timeout=self.timeout)
         except self.ray.exceptions.RayError as again:
             return self._replace(group, again)
 

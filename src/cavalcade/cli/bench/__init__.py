@@ -38,6 +38,6 @@ def run(args: list[str]) -> int:
 
 
 def write_statistics(path: Path | None, figures: dict[str, Any]) -> None:
-    """Writes raw figures as JSON, if a file was named."""
+    """Writes raw measurements as JSON, if a file was named."""
     if path:
         path.write_text(json.dumps(figures, indent=1))

@@ -65,7 +65,7 @@ class Options:
     engines: tuple[Literal["cpu", "torch"], ...] = ("cpu", "torch")
     """Engines of the part ranks."""
     json: Path | None = None
-    """Write the raw figures to this file."""
+    """Write the raw measurements to this file."""
 
 
 def run(args: list[str]) -> int:

@@ -57,7 +57,7 @@ class Options:
     cyborg_python: Path | None = None
     """With part cyborg: an interpreter with CybORG's old dependencies."""
     json: Path | None = None
-    """Write the raw figures to this file."""
+    """Write the raw measurements to this file."""
 
 
 def run(args: list[str]) -> int:

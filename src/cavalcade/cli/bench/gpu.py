@@ -63,7 +63,7 @@ class Options:
     rounds: int = 5
     """Trainings of each order."""
     json: Path | None = None
-    """Write the raw figures to this file."""
+    """Write the raw measurements to this file."""
 
 
 def run(args: list[str]) -> int:

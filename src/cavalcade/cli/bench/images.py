@@ -51,7 +51,7 @@ class Options:
     threads: int = 0
     """Threads of torch; 0 for one per core."""
     json: Path | None = None
-    """Write the raw figures to this file."""
+    """Write the raw measurements to this file."""
 
 
 def run(args: list[str]) -> int:

@@ -65,7 +65,7 @@ class Options:
     only: tuple[str, ...] = ()
     """Rows of the ablation that contain one of these words, besides the first; all by default."""
     json: Path | None = None
-    """Write the raw figures to this file."""
+    """Write the raw measurements to this file."""
 
 
 def run(args: list[str]) -> int:

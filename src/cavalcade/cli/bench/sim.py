@@ -46,7 +46,7 @@ class Options:
     start: bool = True
     """Also measure the time from process start to the first step, with nothing compiled (about 20 s) and cached."""
     json: Path | None = None
-    """Write the raw figures to this file."""
+    """Write the raw measurements to this file."""
 
 
 def run(args: list[str]) -> int:

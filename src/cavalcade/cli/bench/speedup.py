@@ -47,7 +47,7 @@ class Options:
     num_envs: int = _ENVS
     """Environments in the later rows."""
     json: Path | None = None
-    """Write the raw figures to this file."""
+    """Write the raw measurements to this file."""
 
 
 def run(args: list[str]) -> int:

@@ -59,7 +59,7 @@ class Options:
     episodes: tuple[int, ...] = (20_000, 100_000)
     """Episodes that the recipes get."""
     json: Path | None = None
-    """Write the raw figures to this file."""
+    """Write the raw measurements to this file."""
 
 
 def run(args: list[str]) -> int:

@@ -87,7 +87,7 @@ class Programs:
 
 
 class _Part:
-    """Builds one program; yes, no: rows to go on with."""
+    """Builds one program; yes, no: rows at which it continues."""
 
     def __init__(self, programs: Programs, actors: Sequence[int], target: Being):
         self._programs, self._actors, self._target = programs, actors, target
