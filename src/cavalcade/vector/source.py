@@ -98,7 +98,7 @@ def gym_source(
         actions = ActionLayout(env.action_space, name)
         shapes = Shapes(frames * int(flat.shape[0]), kind, actions, tuple(infos), size, image=image, critic_values=seen)
         if (what := (name, repr(given))) not in _CHECKED:
-            check_api(unwrapped(env)[0], name)
+            check_api(unwrapped(env)[0], name, actions)
             _CHECKED.add(what)
     finally:
         with suppress(Exception):  # nothing is lost
