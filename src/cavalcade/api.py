@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import gymnasium
 
 from cavalcade.config.base import RunConfig
+from cavalcade.config.hosting import refuse_idle
 from cavalcade.config.io import from_dict, merged, nested
 from cavalcade.config.presets import hardware, recipe
 from cavalcade.core.contract import Environment
@@ -188,9 +189,12 @@ def make_config(target: Any, settings: dict[str, Any], *presets: Any) -> RunConf
     name = name_of(target)
     kind = target_named(name).Config
     plain: Any = {}
-    for preset in (*presets, _plain(kind, settings), {"target": name}):
+    given = _plain(kind, settings)
+    for preset in (*presets, given, {"target": name}):
         plain = merged(plain, preset)
-    return from_dict(kind, plain)
+    config = from_dict(kind, plain)
+    refuse_idle(config, given)
+    return config
 
 
 def _plain(kind: Any, settings: dict[str, Any]) -> dict[str, Any]:

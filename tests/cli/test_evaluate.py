@@ -9,8 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 
 import cavalcade
+from cavalcade.api import search_config
+from cavalcade.config.io import as_dict
 from cavalcade.envs.cage2.cyborg import commit_of
 from cavalcade.envs.cage2.protocol import HORIZONS, REDS, nine_cells
 from cavalcade.envs.cage2.task import Cage2Task
@@ -49,7 +52,22 @@ def test_options_may_come_before_the_run(capsys, tmp_path):
     settings = {"steps": 128, "rollout_steps": 8, "minibatches": 1, "num_envs": 8, "backend": "serial"}
     cavalcade.train("gym:CartPole-v1", **settings, threads=1, progress=False, run=tmp_path / "a")
     assert "2 episodes: " in run(capsys, "evaluate", "--episodes", "2", tmp_path / "a")[1]
-    assert "cells" in refused(capsys, "evaluate", "--cells", "bline-30", tmp_path / "a")
+    for args, others in (
+        (("evaluate", "--cells", "bline-30", tmp_path / "a"), "cage2, cyborg"),
+        (("evaluate", tmp_path / "a", "--cyborg", "x"), "cage2, cyborg"),
+        (("play", tmp_path / "a", "--blue", "react"), "cage2"),
+        (("train", "--resume", tmp_path / "a", "--red", "bline"), "cage2, cyborg"),
+    ):
+        assert f"gym:CartPole-v1 does not have it, but {others}\n" in refused(capsys, *args)
+    said = refused(capsys, "train", "--resume", tmp_path / "a", "--recipe", "x")
+    assert "unknown option --recipe; train has it for new runs, not with --resume" in said
+
+
+def test_a_search_in_a_gridworld_is_told_what_can_be_scored(capsys, tmp_path):
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(as_dict(search_config("gridworld", {}))))
+    for verb in ("evaluate", "play"):
+        said = refused(capsys, verb, tmp_path)
+        assert "is a search on gridworld; only policies of CAGE-2 can be used elsewhere" in said
 
 
 def test_no_two_cells_share_a_game():

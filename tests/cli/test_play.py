@@ -98,9 +98,9 @@ def test_bad_input_is_answered_in_one_line(capsys, trained, tmp_path):
         (("--member", "1"), ("member is 1 without a run", "cavalcade play RUN")),
         (("--sampled",), ("sampled is True without a run",)),
         (("--blue", "react", "--show-red"), ("show_red is given without --blue human",)),
-        (("mettagrid", "--run", trained), ("was trained on cage2",)),
-        (("gym:CartPole-v1",), ("no run is given", "cavalcade play RUN")),
-        (("gym:CartPole-v1", "--run", trained), ("was trained on cage2, not on gym:",)),
+        (("mettagrid", "--run", trained), ("was trained on cage2", f"with: cavalcade play {trained}")),
+        (("gym:CartPole-v1",), ("no run is given", "gym:NAME with: cavalcade play RUN")),
+        (("gym:CartPole-v1", "--run", trained), ("was trained on cage2, not on gym:NAME;", f"play {trained}")),
     ):
         err = refused(capsys, "play", *args)
         for word in words:

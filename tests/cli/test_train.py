@@ -75,6 +75,7 @@ def test_what_stands_in_the_way_of_speed_is_said(capsys, tmp_path):
         (["train", "cage2", "--engine", "cpu", "--replay", "2"], ["replay is 2", "--engine torch"]),
         (["train", "cage2", "--dedup", "on", "--value-clip", "1"], ["value_clip is 1.0", "--dedup off"]),
         (["train", "--resume", "/nowhere"], ["/nowhere is not a run directory"]),
+        (["train", "--resume"], ["--resume has no value; write --resume RUN"]),
         (["train", "--resume", "/nowhere", "--epochs", "3"], ["/nowhere is not a run directory"]),
         (["profile", "cage2", "--updates", "0"], ["updates is 0"]),
         (["profile", "cage2", "--cprofile", "/nowhere/x"], ["no folder /nowhere"]),
@@ -86,7 +87,7 @@ def test_what_stands_in_the_way_of_speed_is_said(capsys, tmp_path):
         (["report"], ["no run given"]),
         (["report", "/nowhere"], ["/nowhere is not a run directory"]),
         (["export", "/nowhere", "--onnx", "x"], ["/nowhere is neither a run"]),
-        (["evaluate", "wolf"], ["'wolf' is not a run", "react-restore"]),
+        (["evaluate", "wolf"], ["'wolf' is not a run", "a search, a policy file, model:NAME", "react-restore"]),
         (["evaluate", "sleep", "--episodes", "1"], ["episodes is 1"]),
         (["evaluate", "sleep", "--order", "reverse"], ["only greedy and greedy-corrected take one"]),
         (["evaluate", "greedy", "--order", "user"], ["lacks defender"]),
@@ -135,6 +136,14 @@ def test_a_device_that_is_not_there_is_refused(capsys, tmp_path, target):
             "--order reverse",
         ),
         ("train cage2", "--open-until removed", "open_until is given without an order", "--order reverse"),
+        ("train cage2", "--alignment-lambda 2", "alignment_lambda is given without an order", "--order reverse"),
+        ("train cage2", "--alignment delta", "enforce or alignment is given without an order", "--order reverse"),
+        ("train gym:CartPole-v1 --backend serial", "--workers 3", "workers is 3; it has no effect without", ""),
+        ("train gym:CartPole-v1 --backend serial", "--max-restarts 3", "max_restarts is 3; it has no effect", ""),
+        ("train gym:CartPole-v1 --backend serial", "--worker-timeout 9", "worker_timeout is 9.0; it has no effect", ""),
+        ("train gym:CartPole-v1 --backend shared", "--async-factor 4", "no effect without --backend async", ""),
+        ("search cyborg --cyborg /tmp --backend serial", "--workers 3", "workers is 3; it has no effect without", ""),
+        ("train mettagrid --backend pipe", "--async-factor 4", "no effect without --backend async", ""),
         ("search cage2 --device cpu", "--precision fp32", "precision is fp32 with device cpu", "--device auto"),
         ("search cage2", "--ray-address auto", "ray_address is given with executor local", "--executor ray"),
         ("search cage2", "--task-cpus 2", "task_cpus is given with executor local", "--executor ray"),
@@ -176,6 +185,22 @@ def test_options_of_other_targets_are_unknown(capsys, tmp_path, command, option)
     said = refused(capsys, *command.split(), name, value, "--run", tmp_path / "refused")
     assert f"unknown option {name}" in said
     assert not (tmp_path / "refused").exists()
+
+
+def test_presets_may_have_settings_of_another_backend(configured):
+    config = configured("train", "mettagrid", "--hardware", "original", "--backend", "serial")
+    assert (config.host.backend, config.host.workers) == ("serial", 4)
+
+
+def test_a_finished_run_says_how_to_extend_it_and_keeps_its_scores(capsys, tmp_path, monkeypatch):
+    run(capsys, *SMALL, "--run", tmp_path / "a b")
+    monkeypatch.setattr("cavalcade.runs.heldout.score_heldout", None)
+    status, out, err = run(capsys, "train", "--resume", tmp_path / "a b")
+    assert status == 0, err
+    extend = f"finished at update 20; extend it with: cavalcade train --resume '{tmp_path / 'a b'}' --episodes 800\n"
+    assert extend in out
+    assert "steps/s" not in out
+    assert re.search(r"held-out bline seed 0: -[\d.]+ ± [\d.]+, 1,000 episodes\n", out)
 
 
 def test_a_folder_that_holds_a_run_is_not_overwritten(capsys, tmp_path):

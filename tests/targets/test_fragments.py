@@ -66,7 +66,7 @@ def test_workers_that_never_answer_end_the_run_with_a_checkpoint(capsys, tmp_pat
     assert "Traceback" not in out
     assert "has not answered for 1 s; restarting it (1 of 1)" in err
     assert "has not answered for 1 s, after 1 restarts; fix the environment" in err
-    assert f"resume with: cavalcade train --resume {folder}" in err
+    assert "resume with" not in err  # no update was made
     assert list((folder / "checkpoints").iterdir())
 
 

@@ -3,6 +3,7 @@
 import json
 import random
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -78,13 +79,31 @@ def test_points_and_several_choices_are_learnt(capsys, tmp_path, game, least):
     assert status == 0, err
     assert "largest difference from torch" in said
     if least is None:  # no episode ever ends
-        assert "too few for a score" in out
+        more = f"cavalcade evaluate {shlex.quote(str(tmp_path / 'a'))} --max-steps 40000"
+        assert f"too few for a score; give them more steps: {more}\n" in out
         assert run(capsys, "evaluate", tmp_path / "a", "--max-steps", "10")[0] == 1
         return
     scores = [run(capsys, "evaluate", tmp_path / "a", *more)[1] for more in ((), ("--sampled",))]
     greedy, sampled = (float(re.search(r"episodes: (-[\d.]+) ±", text)[1]) for text in scores)
     assert greedy > least
     assert sampled < greedy
+
+
+@pytest.mark.parametrize("staleness", [0, 1])
+def test_deduplication_names_the_environment_that_has_none(capsys, tmp_path, staleness):
+    args = ("train", "gym:CartPole-v1", *SMALL, "--dedup", "on", "--staleness", staleness, "--run", tmp_path / "a")
+    assert "observations of CartPole-v1 are not packed" in run(capsys, *args)[2]
+
+
+@pytest.mark.parametrize(("at", "advised"), [(2, False), (20, True)])
+def test_resuming_is_advised_only_after_an_update(capsys, tmp_path, at, advised):
+    small = ("--num-envs", "1", "--rollout-steps", "8", "--minibatches", "1", "--hidden", "8", "--threads", "1")
+    trouble = ("--env-options", "trouble=raise", f"at={at}", f"flag={tmp_path / 'flag'}")
+    args = ("train", f"{GAMES}:Counting-v0", *small, "--steps", "64", "--backend", "serial", *trouble)
+    status, _, err = run(capsys, *args, "--run", tmp_path / "a")
+    assert status == 2
+    assert "an environment failed" in err
+    assert ("resume with" in err) == advised
 
 
 def test_runs_stop_and_go_on(capsys, tmp_path):

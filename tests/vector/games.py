@@ -88,6 +88,16 @@ class Masked(Counting):
         return np.array([True, True, False])
 
 
+class Blocked(Counting):
+    """Allows no action from the third step on, in the second part of its actions."""
+
+    action_space = MultiDiscrete([2, 3])
+
+    def step(self, action):
+        *result, _ = super().step(0)
+        return *result, {"action_mask": [True, False, *[self.step_count < 3] * 3]}
+
+
 class Informed(Counting):
     """Tells masks and statistics in infos, and shows its true state."""
 
@@ -297,8 +307,8 @@ class Paddled(Catch):
 
 
 for kind in (
-    Counting, Gated, Masked, Informed, LateMask, Closing, Unlucky, Nested, Broken, Mute, Stillborn, Bare, Steered,
-    Unbounded, Picture, Unflat, Drawn, Mixed, Punctual, Paddled,
+    Counting, Gated, Masked, Blocked, Informed, LateMask, Closing, Unlucky, Nested, Broken, Mute, Stillborn, Bare,
+    Steered, Unbounded, Picture, Unflat, Drawn, Mixed, Punctual, Paddled,
 ):  # fmt: skip
     gymnasium.register(f"{kind.__name__}-v0", entry_point=f"{__name__}:{kind.__name__}")
 gymnasium.register("Short-v0", entry_point=f"{__name__}:Counting", max_episode_steps=4)

@@ -46,14 +46,17 @@ RESETS = {
     "ok": (OK, {}), "bare": OK, "list": [OK, {}], "word": (OK, "info"), "short": (OK[:2], {}), "deep": (OK[None], {}),
     "double": (np.zeros(3), {}), "text": (np.array(["a", "b", "c"]), {}), "wide": (OK + 9, {}), "digit": (3, {}),
     "beyond": (4, {}), "float": (1.5, {}), "keys": ({"a": 1}, {}), "part": ({"a": 1, "b": OK[:1]}, {}),
-    "dict": ({"a": 1, "b": OK}, {}), "pair": ((1, 0), {}), "single": ((1,), {}),
+    "masked": (OK, {"action_mask": np.zeros(2, np.int8)}), "dict": ({"a": 1, "b": OK}, {}),
+    "pair": ((1, 0), {}), "single": ((1,), {}),
 }  # fmt: skip
 STEPS = {
     "ok": (OK, 0.0, False, False, {}), "old": (OK, 0.0, False, {}), "short": (OK[:2], 0.0, False, False, {}),
     "reward": (OK, "much", False, False, {}), "rewards": (OK, np.zeros(2), False, False, {}),
     "info": (OK, 0.0, False, False, None), "infinite": (OK, -np.inf, False, False, {}),
     "nan": (OK * np.nan, 0.0, False, False, {}), "done": (OK, 0.0, None, False, {}),
-    "cut": (OK, 0.0, False, "no", {}), "numpy": (OK, np.float32(1), np.bool_(True), False, {}),
+    "masked": (OK, 0.0, False, False, {"action_mask": np.zeros(2, bool)}),
+    "over": (OK, 0.0, True, False, {"action_mask": np.zeros(2, bool)}), "cut": (OK, 0.0, False, "no", {}),
+    "numpy": (OK, np.float32(1), np.bool_(True), False, {}),
 }  # fmt: skip
 gymnasium.register("Faulty-v0", entry_point=Faulty, max_episode_steps=9)
 
@@ -95,6 +98,8 @@ gymnasium.register("Seedless-v0", entry_point=Seedless)
         ({"then": "nan"}, "step of Faulty-v0 returns an observation with values that are NaN; its"),
         ({"then": "done"}, "step of Faulty-v0 returns terminated None; Gymnasium requires True or False"),
         ({"then": "cut"}, "step of Faulty-v0 returns truncated 'no'; Gymnasium requires True or False"),
+        ({"first": "masked"}, "reset of Faulty-v0 returns an action_mask that allows no action"),
+        ({"then": "masked"}, "step of Faulty-v0 returns an action_mask that allows no action; it must allow at least"),
         ({"then": "info"}, "5 values (ndarray, float, bool, bool, NoneType)"),
         ({"space": "none"}, "Faulty-v0 has observation_space None; Gymnasium requires a gymnasium.spaces.Space"),
     ],
@@ -146,7 +151,8 @@ def test_an_environment_that_hangs_is_left_to_its_workers(monkeypatch, where):
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"first": "double"}, {"first": "wide"}, {"then": "numpy"}, {"first": "digit", "space": "discrete"},
+    [{}, {"first": "double"}, {"first": "wide"}, {"then": "numpy"},
+     {"then": "over"}, {"first": "digit", "space": "discrete"},
      {"first": "dict", "space": "dict", "then": "ok"}, {"first": "pair", "space": "tuple"}],
 )  # fmt: skip
 def test_what_works_is_let_alone(options, monkeypatch):

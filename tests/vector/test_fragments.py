@@ -313,7 +313,7 @@ def test_environments_are_not_stepped_from_outside(made):
 
 
 def test_what_does_not_fit_is_refused():
-    with pytest.raises(ConfigError, match="do not divide into 3 workers"):
+    with pytest.raises(ConfigError, match="do not divide into 3 workers; take --workers 2"):
         learner(workers=3)
     with pytest.raises(ConfigError, match="staleness is 1 with backend serial"):
         HostConfig(backend="serial", staleness=1)

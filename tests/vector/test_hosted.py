@@ -246,6 +246,15 @@ def test_masks_infos_and_true_states(backend):
     env.close()
 
 
+def test_a_mask_that_allows_no_action_is_reported():
+    env = make("serial", 2, game("Blocked"))
+    env.step([[0, 0]] * 2)
+    env.step([[0, 0]] * 2)
+    with pytest.raises(WorkerError, match=r"the action mask of \S+:Blocked-v0 allows no action \(environment 0\)"):
+        env.step([[0, 0]] * 2)
+    env.close()
+
+
 def test_nested_spaces_and_bytes():
     env = make("shared", 2, game("Nested"))
     assert env.buffers.observation[0].tolist() == [0, 0.25, 0.5, 0.75, 0, 1, 0, 0, 1, 0, 0, 1]

@@ -9,9 +9,9 @@ from cavalcade.api import load_policy
 from cavalcade.cli.help import HelpRequested, Page, help_asked
 from cavalcade.cli.options import Positional, options_of, union
 from cavalcade.cli.parse import check_folder, import_from_here, parse
-from cavalcade.cli.run_argument import run_among
+from cavalcade.cli.run_argument import run_among, target_of_run
 from cavalcade.runs.directory import is_search, write_whole
-from cavalcade.runs.policies import is_saved, trained_on
+from cavalcade.runs.policies import is_saved
 from cavalcade.runs.waiting import waiting
 from cavalcade.targets import target_named, targets
 from cavalcade.targets.base import Target
@@ -24,9 +24,10 @@ def run(args: list[str]) -> int:
     if not named and help_asked(args):
         known = {target.name: options_of(_options(target)) for target in targets()}
         raise HelpRequested(Page("evaluate", _Options.__doc__ or "", tuple(union(known))))
-    target = target_named((trained_on(Path(named)) if named else "") or "cage2")
+    name = target_of_run(Path(named)) if named else "cage2"
+    target = target_named(name)
     args = ["--no-sampled" if arg == "--greedy" else arg for arg in args]
-    options: Any = parse(_options(target), args, "evaluate")
+    options: Any = parse(_options(target), args, "evaluate", target=name)
     check_folder("json", options.json)
     path = Path(options.policy)
     with waiting("evaluating") as news:

@@ -9,7 +9,7 @@ from typing import Any, NoReturn, TypeVar
 
 from cavalcade.cli.help import HelpRequested, Page, help_asked
 from cavalcade.cli.options import Option, options_of
-from cavalcade.cli.pages import NO_PAGE, stored
+from cavalcade.cli.pages import FIRST_WORDS, NO_PAGE, page_of, stored
 from cavalcade.config.io import as_dict, from_dict, merged
 from cavalcade.core.errors import ConfigError, one_of
 from cavalcade.core.nearest import nearest
@@ -60,20 +60,23 @@ def option(args: Sequence[str], name: str) -> str | None:
         elif arg.startswith(f"{flag}="):
             found = arg.partition("=")[2]
     if found == "" or (found is not None and _FLAG.match(found)):
-        raise ConfigError(f"{flag} has no value; write {flag} {name.upper()}")
+        raise ConfigError(f"{flag} has no value; write {flag} {'RUN' if name == 'resume' else name.upper()}")
     return found
 
 
-def parse(options: type[T], args: Sequence[str], verb: str, default: T | None = None) -> T:
-    """Parses the options of a verb; nested settings need no prefix. default: an instance with the defaults."""
+def parse(options: type[T], args: Sequence[str], verb: str, default: T | None = None, target: str = "") -> T:
+    """Parses the options of a verb; nested settings need no prefix.
+
+    default: an instance with the defaults; target: that of the run, where the verb takes a run.
+    """
     rows = options_of(options, default)
     if help_asked(args):
         raise HelpRequested(Page(verb, options.__doc__ or "", tuple(rows)))
-    given = values_of(rows, args, verb)
+    given = values_of(rows, args, verb, target)
     return from_dict(options, given if default is None else merged(as_dict(default), given))
 
 
-def values_of(options: Sequence[Option], args: Sequence[str], command: str) -> dict[str, Any]:
+def values_of(options: Sequence[Option], args: Sequence[str], command: str, target: str = "") -> dict[str, Any]:
     """The values that arguments give to options, nested like the dataclass; raises `ConfigError` for what is wrong."""
     flags = {option.flag: option for option in options if not option.positional}
     texts: dict[str, Any] = {}  # by name of the option
@@ -91,7 +94,7 @@ def values_of(options: Sequence[Option], args: Sequence[str], command: str) -> d
                 raise ConfigError(f"{flag} takes no value; use {found.flag} or --no-{found.flag[2:]}")
             texts[found.name] = flag == positive
         elif not (found := flags.get(flag)):
-            _unknown(flag, options, command)
+            _unknown(flag, options, command, target)
         elif found.many:
             texts[found.name] = [text] if sign else []
             while not sign and left and not _FLAG.match(left[0]):
@@ -130,17 +133,23 @@ def _by_place(
     return found
 
 
-def _unknown(flag: str, options: Sequence[Option], command: str) -> NoReturn:
+def _unknown(flag: str, options: Sequence[Option], command: str, target: str) -> NoReturn:
     """Raises `ConfigError` with what was probably meant."""
     known = [option for option in options if not option.positional]
-    verb, _, target = command.partition(" ")
-    elsewhere = [option.targets for option in stored().get(verb, NO_PAGE).options if option.flag == flag]
+    verb, _, word = command.partition(" ")
+    target = target or word
+    whole = stored().get(verb, NO_PAGE)
+    resumed = any(option.name == "resume" for option in known)
+    if verb == "play":  # its page without a target is that of cage2
+        elsewhere = ", ".join(name for name in FIRST_WORDS[verb] if _has(stored()[f"{verb} {name}"], flag))
+    else:
+        elsewhere = next((option.targets for option in whole.options if option.flag == flag), "")
     if flag == "--target":
         hint = "the target comes first, without a flag"
-    elif target and any(elsewhere):
-        hint = f"{target} does not have it, but {elsewhere[0]}"
-    elif elsewhere and not target:
+    elif resumed and _has(page_of(verb, [target]) or whole, flag):
         hint = f"{verb} has it for new runs, not with --resume"
+    elif target and elsewhere:
+        hint = f"{target} does not have it, but {elsewhere}"
     elif near := nearest(flag.lstrip("-").removeprefix("no-"), [option.name for option in known]):
         hint = f"did you mean {' or '.join('--' + name.replace('_', '-') for name in near)}?"
     elif len(known) > 12:
@@ -148,6 +157,10 @@ def _unknown(flag: str, options: Sequence[Option], command: str) -> NoReturn:
     else:
         hint = f"options are {', '.join(option.flag for option in known)}"
     raise ConfigError(f"unknown option {flag}; {hint}")
+
+
+def _has(page: Page, flag: str) -> bool:
+    return any(option.flag == flag for option in page.options)
 
 
 def _value(option: Option, text: Any) -> Any:

@@ -5,12 +5,11 @@ from typing import Any
 
 from cavalcade.api import load_policy
 from cavalcade.cli.parse import import_from_here, option, parse
-from cavalcade.cli.run_argument import run_among
+from cavalcade.cli.run_argument import run_among, target_of_run
 from cavalcade.core.errors import ConfigError
 from cavalcade.runs.directory import is_search, write_whole
-from cavalcade.runs.policies import is_saved, trained_on
+from cavalcade.runs.policies import is_saved
 from cavalcade.targets import is_target, target_named
-from cavalcade.targets.base import Target
 from cavalcade.watch.games.page import game_page
 from cavalcade.watch.games.played import played
 
@@ -23,18 +22,19 @@ def run(args: list[str]) -> int:
         rest.remove(named)
     path = option(rest, "run")
     if is_target(named):
-        target = target_named(named)
+        name = named
     elif named and path is not None:
         raise ConfigError(f"two runs are given, {named} and {path}; leave one out")
     elif named:
         if not is_saved(named):
             raise ConfigError(f"{named!r} is neither a target nor a run; {_ALLOWED}")
-        target, rest = _target_of(Path(named)), [*rest, "--run", named]
+        name, rest = target_of_run(Path(named)), [*rest, "--run", named]
     else:
-        target = _target_of(Path(path)) if path else target_named("cage2")
+        name = target_of_run(Path(path)) if path else "cage2"
+    target = target_named(name)
     if target.PlayOptions is None:
         raise ConfigError(f"games of {target.name} cannot be watched in the terminal; {_ALLOWED}")
-    options = parse(target.PlayOptions, rest, f"play {named}".strip())
+    options = parse(target.PlayOptions, rest, f"play {named}".strip(), target=name)
     if getattr(options, "html", None):
         _write_page(options)
     else:
@@ -49,11 +49,6 @@ def _write_page(options: Any) -> None:
 
 
 _ALLOWED = "name cage2, mettagrid, a run, a checkpoint, a search, a policy file or model:NAME"
-
-
-def _target_of(path: Path) -> Target[Any]:
-    """The target that shows the policies of a run; those of a search play CAGE-2."""
-    return target_named("cage2" if is_search(path) else trained_on(path) or "cage2")
 
 
 def _load(path: str, order: str | None = None, member: int | None = None) -> Any:

@@ -2,8 +2,10 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
+from pathlib import Path
 
-from cavalcade.runs.policies import is_saved
+from cavalcade.runs.directory import is_search
+from cavalcade.runs.policies import is_saved, trained_on
 
 
 def run_among(args: Sequence[str], *path_options: str) -> str:
@@ -11,3 +13,8 @@ def run_among(args: Sequence[str], *path_options: str) -> str:
     if not args or not args[0].startswith("-"):
         return args[0] if args else ""
     return next((arg for before, arg in pairwise(args) if before not in path_options and is_saved(arg)), "")
+
+
+def target_of_run(path: Path) -> str:
+    """The target that plays and scores the policies of a run; those of a search play CAGE-2."""
+    return "cage2" if is_search(path) else trained_on(path) or "cage2"

@@ -11,6 +11,7 @@ from cavalcade.cli.orders import select_reward
 from cavalcade.cli.parse import import_from_here, option, parse, values_of
 from cavalcade.cli.search_merge import MergeOptions, audit, merge
 from cavalcade.cli.targets import parse_resumed
+from cavalcade.config.hosting import refuse_idle
 from cavalcade.config.io import differences
 from cavalcade.core.errors import ConfigError, RunError, at_least
 from cavalcade.runs.advice import resume_command
@@ -137,7 +138,9 @@ def _parsed(args: list[str]) -> Options:
         shown = [row for row in rows if not (named and row.positional)]
         raise HelpRequested(Page(f"search {named}".strip(), Options.__doc__ or "", tuple(shown)))
     given = values_of(rows, args, f"search {named}".strip())
-    given["config"] = search_config(given["target"], given.get("config", {}))
+    typed = given.get("config", {})
+    given["config"] = search_config(given["target"], typed)
+    refuse_idle(given["config"], typed)
     return Options(**given)
 
 

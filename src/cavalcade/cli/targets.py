@@ -8,6 +8,7 @@ from cavalcade.cli.help import HelpRequested, Page, help_asked
 from cavalcade.cli.options import Option, options_of, union
 from cavalcade.cli.parse import parse, values_of
 from cavalcade.config.base import RunConfig
+from cavalcade.config.hosting import refuse_idle
 from cavalcade.config.io import from_dict, merged
 from cavalcade.config.presets import hardware, recipe
 from cavalcade.core.errors import ConfigError
@@ -38,7 +39,9 @@ def parse_target(common: type, args: list[str], verb: str) -> tuple[str, Any]:
         plain = merged(plain, recipe(named))
     if named := given.get("hardware"):
         plain = merged(plain, hardware(named, name, shipped=target.hardware))
-    config = from_dict(target.Config, merged(merged(plain, given.pop("config", {})), {"target": name}))
+    typed = given.pop("config", {})
+    config = from_dict(target.Config, merged(merged(plain, typed), {"target": name}))
+    refuse_idle(config, typed)
     return name, _with_settings(common, config)(**given)
 
 
@@ -49,7 +52,7 @@ def _options(common: type, target: Target[Any]) -> list[Option]:
 def parse_resumed(common: type, path: Path, config: RunConfig, args: list[str], verb: str) -> Any:
     """Options of a resumed run: those of `common`, and as `config` its settings with those that are given on top."""
     kind = _with_settings(common, config)
-    return parse(kind, args, verb, kind(resume=path, config=config))
+    return parse(kind, args, verb, kind(resume=path, config=config), config.target)
 
 
 def _with_settings(common: type, base: RunConfig) -> Any:

@@ -13,7 +13,8 @@ from cavalcade.ppo.distributed import Ranks, ranks_from
 from cavalcade.runs.advice import resume_command
 from cavalcade.runs.directory import RunDirectory
 from cavalcade.runs.distributed import begun_everywhere, run_everywhere
-from cavalcade.runs.heldout import score_heldout
+from cavalcade.runs.heldout import heldout_of, score_heldout
+from cavalcade.runs.history import budget_of
 from cavalcade.runs.policies import load_policy
 from cavalcade.runs.waiting import waiting
 from cavalcade.watch.serve import beside
@@ -99,7 +100,9 @@ def _trained(directory: RunDirectory[Any], config: RunConfig, ranks: Ranks, *, q
         if not quiet:
             print(f"stopped at update {outcome.updates}; resume with: {resume_command('train', directory.path)}")
         return 128 + outcome.signal
-    if not quiet:
+    if not quiet and not outcome.steps:
+        _say_finished(directory.path, config, outcome.updates)
+    elif not quiet:
         rate = outcome.steps / max(outcome.seconds, 1e-9)
         print(f"{outcome.steps:,} steps in {outcome.seconds:.1f} s: {rate:,.0f} steps/s", flush=True)
         with waiting("evaluating on held-out games"):
@@ -108,3 +111,13 @@ def _trained(directory: RunDirectory[Any], config: RunConfig, ranks: Ranks, *, q
         if kept.member:
             print(f"evaluate, export and play use {kept.member}; --member selects another")
     return 0
+
+
+def _say_finished(run: Path, config: RunConfig, updates: int) -> None:
+    """Says how to extend a run that had nothing left to train, and its scores."""
+    name, budget = budget_of(config)
+    print(f"finished at update {updates}; extend it with: {resume_command('train', run)} --{name} {2 * budget}")
+    with waiting("evaluating on held-out games"):
+        kept = heldout_of(run, lambda: load_policy(run))
+    for score in kept.scores if kept else ():
+        print(f"held-out {score.name}: {score.mean:.5g} ± {score.interval:.2g}, {score.episodes:,} episodes")

@@ -1,7 +1,8 @@
 """Settings of hosted environments: single environments in this process, in workers, or in Ray actors."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from cavalcade.config.base import Settings, number, whole
 from cavalcade.core.errors import ConfigError
@@ -31,6 +32,19 @@ class WorkerConfig(Settings):
         super().__post_init__()
         if not self.worker_timeout > 0:
             raise ConfigError(f"worker_timeout is {self.worker_timeout}; it must be above 0")
+
+    def refuse_idle(self, given: Collection[str]) -> None:
+        """Raises `ConfigError` if a setting was given that has no effect with the backend.
+
+        Not in the configuration itself: presets, and runs of before, have settings of other backends.
+        """
+        if self.backend == "serial":
+            idle = ("workers", "async_factor", "spin", "worker_timeout", "max_restarts")
+            self.refuse_without(
+                "workers, which backend serial does not have", *(name for name in idle if name in given)
+            )
+        elif self.backend != "async" and "async_factor" in given:
+            self.refuse_without("--backend async", "async_factor")
 
     @property
     def lag(self) -> int:
@@ -87,3 +101,9 @@ class HostConfig(CollectorConfig):
         super().__post_init__()
         if self.ray_address and self.backend != "ray":
             raise ConfigError(f"ray_address is {self.ray_address} with backend {self.backend}; take --backend ray")
+
+
+def refuse_idle(config: Any, given: dict[str, Any]) -> None:
+    """Raises `ConfigError` if one of the settings that were given, as plain data, has no effect with the backend."""
+    if refuse := getattr(getattr(config, "host", None), "refuse_idle", None):
+        refuse(given.get("host", {}))

@@ -52,10 +52,14 @@ def check_budget(run: RunDirectory[Any], config: RunConfig, checkpoint: Checkpoi
     """Raises `ConfigError` if a run has already trained more than its new budget."""
     done = checkpoint.snapshot.counters.updates if checkpoint else 0
     if done > config.updates:
-        name = next(name for name in ("episodes", "steps") if hasattr(config, name))
-        raise ConfigError(
-            f"{name} is {getattr(config, name)}, {config.updates} updates; {run} has already made {done}, give more"
-        )
+        name, budget = budget_of(config)
+        raise ConfigError(f"{name} is {budget}, {config.updates} updates; {run} has already made {done}, give more")
+
+
+def budget_of(config: RunConfig) -> tuple[str, int]:
+    """Name and value of the setting that limits a training."""
+    name = next(name for name in ("episodes", "steps") if hasattr(config, name))
+    return name, getattr(config, name)
 
 
 def record_changes(run: RunDirectory[Any], config: RunConfig, checkpoint: Checkpoint | None) -> list[str]:

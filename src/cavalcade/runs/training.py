@@ -145,6 +145,8 @@ class Training:
                     train(self.learner, self.config.updates, recorder, adapt=adapt, callbacks=[*callbacks, self._stop])
                 except WorkerError as error:
                     recorder.checkpoint(self.learner)
+                    if not self.learner.counters.updates:  # nothing to resume from
+                        raise
                     raise WorkerError(f"{error}\n{resume_advice(error, 'train', self.run.path)}") from None
                 recorder.checkpoint(self.learner)
                 timer.lap("checkpoint")

@@ -163,6 +163,8 @@ class Search:
             made = self.executor.update()
         except WorkerError as error:
             self.checkpoint()
+            if not self.updates:  # nothing to resume from
+                raise
             raise WorkerError(f"{error}\n{resume_advice(error, 'search', self.run.path)}") from None
         if made:
             self.updates += 1

@@ -80,7 +80,7 @@ def compile_for(env: Environment, config: Any) -> None:
     """Compiles the kernels that the engine needs by running them once."""
     if env.resumable:
         compiled_engine(env, config.ppo, config.seeds)
-    elif not why_not(env, config.ppo, distinct=False):  # hosted environments are not stepped before training
+    elif not why_not(env, config.ppo, config.ppo.dedup == "on"):  # hosted environments are not stepped before training
         compiled_engine(StandIn(**StandIn.looks_of(env)), config.ppo, config.seeds[:1])
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from shlex import quote
 from typing import Any
 
 import numpy as np
@@ -49,7 +50,8 @@ def score_on_new_seeds(
         head += f", {unfinished} environments not done after {options.max_steps:,} steps"
     plain: dict[str, Any] = {"policy": str(policy.label), "update": policy.update}
     if len(returns) < 2:
-        return Scores((), f"{head}: too few for a score; raise --max-steps", plain)
+        more = f"cavalcade evaluate {quote(str(policy.label))} --max-steps {4 * options.max_steps}"
+        return Scores((), f"{head}: too few for a score; give them more steps: {more}", plain)
     score = Score("return", float(returns.mean()), half_interval(returns), len(returns))
     plain |= {"mean": score.mean, "interval": score.interval, "returns": returns.tolist()}
     return Scores((score,), f"{head}: {score.mean:.2f} ± {score.interval:.2f}", plain)

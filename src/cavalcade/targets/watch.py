@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import Any, Literal
 
 import numpy as np
@@ -59,11 +60,15 @@ class WatchOptions(Settings):
 
 def load_watched(options: WatchOptions, load: LoadPolicy, target: Target[Any]) -> MlpPolicy:
     """Loads the policy that plays; raises `ConfigError` without a run, or with one of another target."""
+    spelt = target.name + "NAME" * target.prefix
     if options.run is None:
-        raise ConfigError(f"no run is given; name one that was trained on {target.name}: cavalcade play RUN")
+        raise ConfigError(f"no run is given; watch one that was trained on {spelt} with: cavalcade play RUN")
     policy = load(str(options.run))
     if not policy.config.target.startswith(target.name):
-        raise ConfigError(f"{options.run} was trained on {policy.config.target}, not on {target.name}")
+        raise ConfigError(
+            f"{options.run} was trained on {policy.config.target}, not on {spelt}; watch it with: cavalcade play "
+            f"{quote(str(options.run))}"
+        )
     member, which = target.member(policy, options.member)
     if which:
         print(which)

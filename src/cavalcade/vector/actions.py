@@ -78,6 +78,11 @@ class ActionLayout:
         """Middle, half width, lower and upper bounds of continuous actions, (D,) float32 each; None for others."""
         return None if self.masks else (self._middle, self._half, self._low, self._high)
 
+    def allows(self, masks: NDArray) -> NDArray[np.bool_]:
+        """Whether masks, (n, A), allow an action of every part; (n,)."""
+        starts = np.cumsum(self._sizes) - self._sizes
+        return np.logical_or.reduceat(masks, starts, axis=1).all(axis=1)
+
     def native(self, rows: NDArray) -> list[Any]:
         """Rows as actions of the original space."""
         if self.shape == ():

@@ -10,6 +10,7 @@ import numpy as np
 from gymnasium.spaces import Box, Dict, Discrete, Space, Tuple
 
 from cavalcade.core.errors import ConfigError
+from cavalcade.vector.actions import ActionLayout
 
 _STEP = "(observation, reward, terminated, truncated, info)"
 
@@ -22,8 +23,8 @@ def check_spaces(env: gymnasium.Env, name: str) -> None:
             raise ConfigError(f"{name} has {which} {found!r}; Gymnasium requires a gymnasium.spaces.Space")
 
 
-def check_api(env: gymnasium.Env, name: str) -> None:
-    """Raises `ConfigError` if what reset or step returns is not what Gymnasium requires.
+def check_api(env: gymnasium.Env, name: str, actions: ActionLayout) -> None:
+    """Raises `ConfigError` if what reset or step returns is not what Gymnasium requires, or a mask allows no action.
 
     env: without the wrappers of `gymnasium.make`, which fail on what is wrong. What the environment raises, and that it
     hangs, is left to the workers to report.
@@ -41,6 +42,7 @@ def check_api(env: gymnasium.Env, name: str) -> None:
         if not isinstance(first, tuple) or len(first) != 2 or not isinstance(first[1], Mapping):
             raise ConfigError(f"reset of {name} returns {_described(first)}; Gymnasium requires (observation, info)")
         _check_observation(env.observation_space, first[0], f"reset of {name}")
+        _check_mask(first[1], actions, f"reset of {name}")
         try:
             env.action_space.seed(0)
             result = inner.step(env.action_space.sample())
@@ -57,6 +59,15 @@ def check_api(env: gymnasium.Env, name: str) -> None:
     for what, value in zip(("terminated", "truncated"), result[2:4], strict=True):
         if np.ndim(value) or np.asarray(value).dtype.kind not in "bi":
             raise ConfigError(f"step of {name} returns {what} {value!r}; Gymnasium requires True or False")
+    if not result[2] and not result[3]:
+        _check_mask(result[4], actions, f"step of {name}")
+
+
+def _check_mask(info: Mapping[str, Any], actions: ActionLayout, what: str) -> None:
+    """Raises `ConfigError` if the action mask in an info allows no action; one of the wrong shape is left alone."""
+    mask = np.asarray(info.get("action_mask", True))
+    if mask.shape == (actions.masks,) and not actions.allows(mask[None]).all():
+        raise ConfigError(f"{what} returns an action_mask that allows no action; it must allow at least one")
 
 
 def _check_observation(space: Space, observation: Any, what: str) -> None:

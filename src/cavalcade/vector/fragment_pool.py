@@ -12,7 +12,7 @@ from cavalcade.core.errors import ConfigError, StateError
 from cavalcade.vector import player
 from cavalcade.vector.buffers import anonymous_file, buffers_over, layout
 from cavalcade.vector.fragments import Fragment, FragmentPlan, fragment_layout, fragment_shapes
-from cavalcade.vector.pool import WorkerPool
+from cavalcade.vector.pool import WorkerPool, suitable
 from cavalcade.vector.process import WokenProcess, WorkerProcess
 from cavalcade.vector.source import Source
 from cavalcade.vector.supervisor import CHECK, STARTING, Supervisor
@@ -31,7 +31,9 @@ class FragmentPool(Supervisor, WorkerPool):
     def __init__(self, source: Source, num_envs: int, *, workers: int, timeout: float, max_restarts: int):
         if num_envs % (workers * source.agents):
             count = num_envs // source.agents
-            raise ConfigError(f"{count} environments do not divide into {workers} workers; give --workers")
+            raise ConfigError(
+                f"{count} environments do not divide into {workers} workers; take --workers {suitable(count, workers)}"
+            )
         super().__init__(max_restarts)
         self._source, self._timeout = source, timeout
         each = num_envs // workers

@@ -78,7 +78,8 @@ class RayPool(WorkerPool):
         count = actors or suitable(num_envs // source.agents, total(ray, "CPU") - _LEARNER)
         if num_envs % (count * source.agents):
             self._stack.close()
-            raise ConfigError(f"{num_envs} environments do not divide into {count} actors; give --workers")
+            fits = suitable(num_envs // source.agents, count)
+            raise ConfigError(f"{num_envs} environments do not divide into {count} actors; take --workers {fits}")
         if (free := total(ray, "CPU")) < count:
             self._stack.close()
             raise ConfigError(f"{count} actors need a CPU each and Ray has {free}; give --workers")

@@ -36,7 +36,7 @@ class Rows:
         frames: int = 1,
         critic_state: bool = False,
     ):
-        self._fields, self._rows = fields, slice(start, stop)
+        self._fields, self._rows, self._name = fields, slice(start, stop), name
         made = [make_env(name, options) for _ in range(start, stop)]
         if critic_state:
             made = [AppendTrueState(env) for env in made]
@@ -77,6 +77,7 @@ class Rows:
                 self._show_states([i])
             f["reward"][row] = 0
             f["terminated"][row] = f["truncated"][row] = False
+        self._check_masks()
         self._check()
 
     def step(self) -> None:
@@ -124,6 +125,7 @@ class Rows:
         if self._masked:
             for i, info in enumerate(infos):
                 self._show_mask(i, info)
+            self._check_masks()
 
     def _show_mask(self, i: int, info: dict[str, Any]) -> None:
         env: Any = self._envs[i].unwrapped
@@ -131,6 +133,12 @@ class Rows:
             self._mask[i] = info["action_mask"]
         else:
             self._mask[i] = env.action_masks() if hasattr(env, "action_masks") else True
+
+    def _check_masks(self) -> None:
+        """Raises `WorkerError` if a mask allows no action."""
+        if self._masked and not (allowed := self._actions.allows(self._mask)).all():
+            row = self._rows.start + int(allowed.argmin())
+            raise WorkerError(f"the action mask of {self._name} allows no action (environment {row})")
 
     def _show_states(self, which: Iterable[int]) -> None:
         for i in which:

@@ -101,7 +101,7 @@ def gym_source(
         shapes = Shapes(frames * int(flat.shape[0]), kind, actions, tuple(infos), size, image=image, critic_values=seen)
         if (what := (name, repr(given))) not in _CHECKED:
             with suppress(TimeoutError), time_limit(_PATIENCE):  # workers have a limit of their own, and report it
-                check_api(unwrapped(env)[0], name)
+                check_api(unwrapped(env)[0], name, actions)
             _CHECKED.add(what)
     finally:
         with suppress(Exception), time_limit(_PATIENCE):  # nothing is lost

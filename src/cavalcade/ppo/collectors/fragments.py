@@ -164,6 +164,8 @@ def fragment_engine(
     reason = why_not(env, config, distinct=False)
     if config.engine == "cpu" and reason:
         raise ConfigError(reason)
+    if config.dedup == "on" and (why := why_not(env, config, distinct=True)):
+        raise ConfigError(why)
     kind = FragmentTorchEngine if config.engine == "torch" or reason else FragmentCpuEngine
     return kind(env, config, seeds, **given)
 

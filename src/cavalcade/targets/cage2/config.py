@@ -42,8 +42,11 @@ class Cage2BaseConfig(RunConfig):
     def __post_init__(self):
         super().__post_init__()
         one_of("target", self.target, (type(self).target,))
-        if not self.order and (given := differences(WorkflowConfig(), self.workflow)):
-            raise ConfigError(f"{given[0].split()[0]} is given without an order; name one with --order")
+        if not self.order and differences(WorkflowConfig(), self.workflow):
+            enforce = self.workflow.enforce  # an alignment option alone selects reward, which fills in the others
+            given = differences(WorkflowConfig(enforce), self.workflow)
+            name = given[0].split()[0] if given else "enforce or alignment" if enforce == "reward" else "enforce"
+            raise ConfigError(f"{name} is given without an order; name one with --order")
         if not self.updates:
             raise ConfigError(
                 f"{self.episodes} episodes of {self.task.horizon} steps are fewer than one update of "

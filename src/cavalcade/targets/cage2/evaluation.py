@@ -158,7 +158,9 @@ def blue_of(policy: MlpPolicy | str, options: Options) -> tuple[Callable[[], Act
 def _baseline(name: str, options: Options) -> tuple[Callable[[], Actor], Cage2Task, str]:
     """A factory of the scripted Blue, the task that it observes, and its name."""
     if name not in BLUES:
-        raise ConfigError(f"{name!r} is not a run, a checkpoint or one of {', '.join(BLUES)}")
+        raise ConfigError(
+            f"{name!r} is not a run, a checkpoint, a search, a policy file, model:NAME or one of {', '.join(BLUES)}"
+        )
     if options.plan:
         raise ConfigError(f"plan is {options.plan} with {name}; only trained policies plan")
     if options.order and name not in _GREEDY:

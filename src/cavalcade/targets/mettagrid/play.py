@@ -4,6 +4,7 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from rich.console import Console
@@ -49,7 +50,10 @@ def play(options: Options, load: LoadPolicy) -> None:
         raise ConfigError(f"delay is {options.delay}; it must be at least 0 seconds")
     policy = load(str(options.run)) if options.run else None
     if policy and not isinstance(policy, RecurrentPolicy):
-        raise ConfigError(f"{options.run} was trained on {policy.config.target}; watch it with: play {options.run}")
+        raise ConfigError(
+            f"{options.run} was trained on {policy.config.target}; watch it with: cavalcade play "
+            f"{quote(str(options.run))}"
+        )
     task = policy.config.arena if policy else MettagridTask(options.task)
     actor: Any = policy.runner(seed=options.seed) if policy else random_actor(options.seed)
     game, seed = chosen(task).game, HELDOUT_SEEDS + options.seed
