@@ -81,7 +81,7 @@ class ActionLayout:
     def allows(self, masks: NDArray) -> NDArray[np.bool_]:
         """Whether masks, (n, A), allow an action of every part; (n,)."""
         starts = np.cumsum(self._sizes) - self._sizes
-        return np.logical_or.reduceat(masks, starts, axis=1).all(axis=1)
+        return np.all(np.logical_or.reduceat(masks, starts, axis=1), axis=1)
 
     def native(self, rows: NDArray) -> list[Any]:
         """Rows as actions of the original space."""
