@@ -40,9 +40,7 @@ class WorkerConfig(Settings):
         """
         if self.backend == "serial":
             idle = ("workers", "async_factor", "spin", "worker_timeout", "max_restarts")
-            self.refuse_without(
-                "workers, which backend serial does not have", *(name for name in idle if name in given)
-            )
+            self.refuse_without("--backend async, shared or pipe", *(name for name in idle if name in given))
         elif self.backend != "async" and "async_factor" in given:
             self.refuse_without("--backend async", "async_factor")
 
