@@ -116,7 +116,9 @@ def test_evaluate_takes_runs_paths_policies_and_baselines(run):
     assert by_run.plain == by_path.plain == by_policy.plain
     assert by_run["head total"].mean == pytest.approx(sum(s.mean for s in by_run.scores[1:]))
     assert "total" in str(cavalcade.evaluate("sleep", episodes=2, revisions=("head",)))
-    with pytest.raises(ConfigError, match="'nobody' is not a run, a checkpoint or one of"):
+    with pytest.raises(
+        ConfigError, match="'nobody' is not a run, a checkpoint, a search, a policy file, model:NAME or one of"
+    ):
         cavalcade.evaluate("nobody")
     for call in (lambda: cavalcade.evaluate(None), lambda: cavalcade.payoff([None])):
         with pytest.raises(ConfigError, match="None is not a run, a path, a policy or the name of a CAGE-2 baseline"):

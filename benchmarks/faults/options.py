@@ -278,7 +278,8 @@ def recipes(tally: Tally, count: int, number: int) -> None:
 
 
 ENVIRONMENTS = "gym:benchmarks.faults.misbehaving"
-BACKENDS = (["--backend", "serial"], ["--backend", "shared", "--workers", "2"])
+_WORKERS = ["--workers", "2", "--worker-timeout", "5", "--max-restarts", "2"]
+BACKENDS = (["--backend", "serial"], ["--backend", "shared", *_WORKERS])
 
 
 def environments(
@@ -286,7 +287,7 @@ def environments(
 ) -> None:
     """Short trainings on environments that misbehave from a step on, in their process and in workers."""
     print(f"{len(troubles)} misbehaving environments, in {len(backends)} places each ...", flush=True)
-    sizes = [*CAGE2[2:-6], "--minibatches", "1", "--steps", "60", "--worker-timeout", "5", "--max-restarts", "2"]
+    sizes = [*CAGE2[2:-6], "--minibatches", "1", "--steps", "60"]
     _warm(sizes)
     for trouble, backend in itertools.product(troubles, backends):
         tally.add("environments", "tried")

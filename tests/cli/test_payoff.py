@@ -65,7 +65,7 @@ def test_functions_and_progress():
     ("args", "words"),
     [
         ((), "0 Blues and 3 Reds; name at least one of each"),
-        (("wolf",), "'wolf' is not a run, a checkpoint or one of random"),
+        (("wolf",), "'wolf' is not a run, a checkpoint, a search, a policy file, model:NAME or one of random"),
         (("sleep", "--reds", "wolf"), "red is 'wolf'; it must be one of bline"),
         (("sleep", "--reds", "no_such_reds:x"), "the module no_such_reds cannot be imported"),
         (("sleep", "--steps", "0"), "steps is 0"),

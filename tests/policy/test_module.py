@@ -287,8 +287,8 @@ def test_it_plays_and_keeps_to_the_mask_of_an_order():
     env = Toy(24)
     env.reset()
     observation = env.buffers.observation[:12]
-    assert (free(observation) == 1).all()
+    assert (free[0](observation) == 1).all()
     assert (free.runner()(env) == 1).all()
-    assert (bound(observation) == 0).all()
+    assert (bound[0](observation) == 0).all()
     assert (bound.runner()(env) == 0).all()
     assert (bound.runner(1, greedy=False)(env) == 0).all()

@@ -33,7 +33,8 @@ from ..cli.helpers import refused, run
 
 ARENA = ["--env-options", "agents=4", "size=11", "max_steps=20", "mines=6", "tokens=120"]
 SIZES = ["--num-envs", "4", "--batch-size", "512", "--minibatch-size", "256", "--bptt-horizon", "16", "--width", "16"]
-SMALL = ["train", "mettagrid", *ARENA, *SIZES, "--workers", "2", "--device", "cpu", "--threads", "1"]
+HERE = ["train", "mettagrid", *ARENA, *SIZES, "--device", "cpu", "--threads", "1"]
+SMALL = [*HERE, "--workers", "2"]
 TASK = MettagridTask(env_options=tuple(ARENA[1:]))
 
 
@@ -217,7 +218,7 @@ def test_a_teacher_must_suit_the_task(trained, capsys, tmp_path):
 def test_seeds_make_runs_the_same_and_different(capsys, tmp_path):
     said = []
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
-        given = [*SMALL, "--steps", "1024", "--run", tmp_path / name, "--seed", seed, "--backend", "serial"]
+        given = [*HERE, "--steps", "1024", "--run", tmp_path / name, "--seed", seed, "--backend", "serial"]
         assert run(capsys, *given)[0] == 0
         said.append([row["policy_loss"] for row in rows(tmp_path / name)])
     assert said[0] == said[1] != said[2]
@@ -226,7 +227,8 @@ def test_seeds_make_runs_the_same_and_different(capsys, tmp_path):
 def test_what_is_hosted_where_makes_no_difference(capsys, tmp_path):
     said = []
     for backend in ("serial", "async"):
-        given = [*SMALL, "--steps", "1024", "--run", tmp_path / backend, "--backend", backend]
+        workers = [] if backend == "serial" else ["--workers", "2"]
+        given = [*HERE, *workers, "--steps", "1024", "--run", tmp_path / backend, "--backend", backend]
         assert run(capsys, *given)[0] == 0
         said.append([row["value_loss"] for row in rows(tmp_path / backend)])
     np.testing.assert_allclose(said[0], said[1], rtol=1e-3)

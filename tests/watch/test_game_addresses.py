@@ -64,7 +64,7 @@ TWO = {"run": "two", "member": "0"}
         ("trace", {"trace": "games.npz", "episode": "999"}, "numbered from 0"),
         ("trace", {"trace": "games.npz", "variant": "x"}, "must be one of challenge"),
         ("options", {"run": "gone"}, "gone"),
-        ("options", {"run": "lost"}, "damaged or gone (ValueError)"),
+        ("options", {"run": "lost"}, "search.csv cannot be read: seed of training '1' is None"),
     ],
 )  # fmt: skip
 def test_bad_requests(client, address, query, why):

@@ -13,6 +13,7 @@ from cavalcade.envs.cage2.scenario import ACTIONS, REDS, REVISIONS
 from cavalcade.envs.cage2.scripted import BLUES
 from cavalcade.envs.gridworld import GRIDWORLD
 from cavalcade.runs.directory import is_search, read_yaml, settings_of, target_of
+from cavalcade.runs.files import SEARCH
 from cavalcade.search.records import read_rows
 from cavalcade.watch.games.arenas import arena_episode
 from cavalcade.watch.games.branch import CONTINUATIONS, branch
@@ -179,9 +180,6 @@ def _drawn(choice: Choice) -> bool:
 def _about_search(path: Path) -> dict[str, Any]:
     target = settings_of(path, "search").get("target")
     subtasks = GRIDWORLD if target == "gridworld" else CAGE2
-    try:
-        rows = [row for row in read_rows(path) if row["kind"] == "order"]
-    except RunError:
-        rows = []
+    rows = [row for row in read_rows(path) if row["kind"] == "order"] if (path / SEARCH).exists() else []
     trainings = [{"number": int(row["number"]), "order": row["order"], "score": float(row["score"])} for row in rows]
     return {"target": target, "kind": "search", "subtasks": subtasks.names, "trainings": trainings}
