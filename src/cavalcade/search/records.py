@@ -4,6 +4,7 @@ import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from cavalcade.core.errors import RunError
 from cavalcade.runs.files import SEARCH
@@ -25,8 +26,10 @@ COLUMNS = (
     "number", "purpose", "kind", "order", "seed", "start", "rung", *BELIEVED, *FOUND, "bound", "passed", "stop",
     "updates", "episodes", "steps", "used_episodes", "seconds",
 )  # fmt: skip
-_WHOLE = ("number", "seed", "rung", "passed", "updates", "steps")
-_REAL = ("episodes", "used_episodes", "seconds")
+_MAYBE = (*BELIEVED, *FOUND)  # empty where there is none
+_NUMBERS: dict[str, Any] = dict.fromkeys(("number", "seed", "rung", "passed", "updates", "steps"), int) | dict.fromkeys(
+    ("episodes", "used_episodes", "seconds", *_MAYBE), float
+)
 _LOGGED = ("task", "bonus", "total", "compliance", "multiplier")
 
 
@@ -47,11 +50,14 @@ def read_rows(run: Path) -> list[dict[str, str]]:
     """Rows of search.csv, the finished trainings; raises `RunError` if something else stands in place of a number."""
     rows = csv_rows(run / SEARCH)
     for row in rows:
-        for name in (*_WHOLE, *_REAL, *BELIEVED, *FOUND):
+        for name, kind in _NUMBERS.items():
+            text = row.get(name)
+            if text == "" and name in _MAYBE:
+                continue
             try:
-                (int if name in _WHOLE else float)(row[name] or ("nan" if name in BELIEVED | FOUND else ""))
-            except (KeyError, TypeError, ValueError):
-                where = f"{name} of training {row.get('number')!r} is {row.get(name)!r}"
+                kind(text)
+            except (TypeError, ValueError):
+                where = f"{name} of training {row.get('number')!r} is {text!r}"
                 raise RunError(f"{run / SEARCH} cannot be read: {where}; restore it") from None
     return rows
 
